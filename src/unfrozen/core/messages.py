@@ -1,0 +1,77 @@
+"""Messages as every chat API knows them (OpenAI-compatible, with tool calls).
+
+A message is always seen from somebody's side: in each role's own context its own turns are "assistant" and
+the other's are "user". `Role` names the two parties of a conversation; `ChatRole` the field of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from unfrozen.core.errors import UsageError
+
+Role = Literal["agent", "user"]
+"""The two parties of a conversation: the agent (the policy) and the user (played by a simulator)."""
+
+ChatRole = Literal["system", "user", "assistant", "tool"]
+
+ROLES: tuple[Role, Role] = ("agent", "user")
+_CHAT_ROLES = ("system", "user", "assistant", "tool")
+
+
+def other(role: Role) -> Role:
+    """Return the other party."""
+    return "user" if role == "agent" else "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One function call of an assistant message. `arguments` is JSON text, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `content` is "" where the message is tool calls only."""
+
+    role: ChatRole
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    def to_openai(self) -> dict[str, Any]:
+        """Return the message as an OpenAI chat-completions dict; empty fields are left out."""
+        record: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            record["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in self.tool_calls
+            ]
+        if self.tool_call_id is not None:
+            record["tool_call_id"] = self.tool_call_id
+        return record
+
+    @staticmethod
+    def from_openai(record: Mapping[str, Any]) -> Message:
+        """Read an OpenAI chat-completions dict. Raises UsageError that names the field that is wrong."""
+        role = record.get("role")
+        if role not in _CHAT_ROLES:
+            raise UsageError(f"message.role is {role!r}; allowed: {', '.join(_CHAT_ROLES)}")
+        content = record.get("content")
+        if content is not None and not isinstance(content, str):
+            raise UsageError(f"message.content is a {type(content).__name__}; only text is supported")
+        calls = []
+        for call in record.get("tool_calls") or ():
+            try:
+                function = call["function"]
+                calls.append(ToolCall(str(call["id"]), str(function["name"]), str(function["arguments"])))
+            except (KeyError, TypeError) as error:
+                raise UsageError(f"message.tool_calls: a call lacks {error}") from error
+        if not isinstance(content, str) and not calls:
+            raise UsageError("message.content is missing and there are no tool_calls")
+        return Message(role, content or "", tuple(calls), record.get("tool_call_id"))

@@ -1,0 +1,1 @@
+"""Who plays the user: frozen models, ensembles, personas, Verbalized Sampling, trainable models, populations."""
