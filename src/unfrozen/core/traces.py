@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from unfrozen.core.messages import Message
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class AdapterRef:
@@ -73,7 +75,8 @@ class TokenStream:
     """Builds one role's trace while the conversation runs. Owned by the conversation; single use.
 
     `open` starts a segment with a whole prompt, `context` appends tokens that were not sampled (mask 0) and
-    `sampled` appends what the model drew (mask 1).
+    `sampled` appends what the model drew (mask 1). `history` are the messages that the tokens of the current
+    segment stand for, and `ended` says whether its last reply holds an end-of-turn token.
     """
 
     def __init__(self) -> None:
@@ -82,6 +85,8 @@ class TokenStream:
         self._mask: list[bool] = []
         self._logprobs: list[float] = []
         self.adapter: AdapterRef | None = None
+        self.history: tuple[Message, ...] = ()
+        self.ended = True
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -106,6 +111,11 @@ class TokenStream:
         self._tokens += tokens
         self._mask += [True] * len(tokens)
         self._logprobs += logprobs
+
+    def drop(self) -> None:
+        """Forget the current segment: what was sampled in it was not used."""
+        self._tokens, self._mask, self._logprobs = [], [], []
+        self.history = ()
 
     def trace(self) -> TokenTrace:
         """Close the current segment and return the whole trace."""

@@ -1,0 +1,53 @@
+"""Atomic writes: a reader, or a restart after a kill, sees the old file or the new one, never half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from unfrozen.core.errors import ResumableError, RunDirectoryError
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into one clear line; nothing that was complete before is lost."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ResumableError(
+                f"no space left while writing {path}; free some and run the same command again: "
+                "it resumes from the last complete step"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise RunDirectoryError(f"cannot write {path}: {error.strerror}") from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file by way of a temporary one in the same folder, flushed to disk before the rename."""
+    data = content.encode() if isinstance(content, str) else content
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write indented JSON atomically. NaN and infinity are refused: they are not JSON."""
+    write_atomically(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")

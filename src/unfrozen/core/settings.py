@@ -1,0 +1,13 @@
+"""The base of every settings model: strict, frozen, and documented by the docstring below each field."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Settings(BaseModel):
+    """Validated configuration. Unknown keys are errors; a field's docstring is its documentation."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, strict=False
+    )

@@ -1,0 +1,1 @@
+"""What training was worth: panels, success with intervals, the collapse verdict, diversity, distributions."""

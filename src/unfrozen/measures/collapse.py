@@ -1,0 +1,128 @@
+"""Simulator collapse: the agent gains on the simulators it trains with and not on held-out ones.
+
+The alarm watches a run; the verdict judges its end. Both compare with the same agent before training, so that
+a panel that is merely harder is not mistaken for collapse (a difference in differences).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unfrozen.measures.intervals import Estimate, cluster_mean, paired_difference
+from unfrozen.measures.panel import PanelResult, paired_successes
+
+MARGIN = 0.10
+"""A loss of transfer smaller than this is not called collapse, however sure it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement during training: own simulators, held-out panel, and the policy's entropy."""
+
+    step: int
+    own: PanelResult
+    held_out: PanelResult
+    entropy: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`collapsed` is None where the measurement cannot tell."""
+
+    collapsed: bool | None
+    sentence: str
+    lost: Estimate | None = None
+    """How much of the gain on own simulators did not transfer: gain(own) - gain(held out)."""
+
+
+def alarm(start: Measurement, now: Measurement) -> str | None:
+    """One sentence naming collapse when training success rose while held-out success or entropy fell.
+
+    Rises and falls count when they lie beyond their 95 % intervals, paired by task, trial and member.
+    """
+    rise = _change(start.own, now.own)
+    if rise is None or rise.low <= 0:
+        return None
+    fall = _change(start.held_out, now.held_out)
+    reasons = []
+    if fall is not None and fall.high < 0:
+        reasons.append(f"held-out success fell by {_points(-fall.mean)} [{_points(-fall.high)}, {_points(-fall.low)}]")
+    if start.entropy and now.entropy and now.entropy.high < start.entropy.low:
+        reasons.append(f"policy entropy fell from {start.entropy.mean:.2f} to {now.entropy.mean:.2f} nats per token")
+    if not reasons:
+        return None
+    return (
+        f"collapse alarm at step {now.step}: training success rose by {_points(rise.mean)} "
+        f"while {' and '.join(reasons)}"
+    )
+
+
+def verdict(runs: Sequence[tuple[Measurement, Measurement]]) -> Verdict:
+    """Judge runs (start, end), one per training seed: did the gain on own simulators transfer to held-out ones?
+
+    The quantity is gain(own) - gain(held out), each gain paired by task; intervals resample tasks with all
+    their trials, members and seeds. Collapse is called when the interval lies above 0 and the loss is at least
+    `MARGIN`; transfer when the interval lies below `MARGIN`; else the measurement is too small to tell.
+    """
+    own = _gains([(a.own, b.own) for a, b in runs])
+    held = _gains([(a.held_out, b.held_out) for a, b in runs])
+    if not own or not held:
+        return Verdict(None, "no verdict: own or held-out simulators were not measured at both start and end")
+    lost = _difference(own, held)
+    own_gain, held_gain = _mean(own), _mean(held)
+    gained = (
+        f"success rose by {_points(own_gain)} with the simulators it trained with "
+        f"and by {_points(held_gain)} with held-out ones"
+    )
+    size = f"{_points(lost.mean)} [{_points(lost.low)}, {_points(lost.high)}] did not transfer"
+    if lost.low > 0 and lost.mean >= MARGIN:
+        return Verdict(True, f"collapse: {gained}; {size}", lost)
+    if lost.high < MARGIN:
+        return Verdict(False, f"no collapse: {gained}; {size}, less than the margin of {_points(MARGIN)}", lost)
+    return Verdict(None, f"too few episodes to tell: {gained}; {size}, margin {_points(MARGIN)}", lost)
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.0f} points"
+
+
+def _change(before: PanelResult, after: PanelResult) -> Estimate | None:
+    first, second, clusters = paired_successes(before, after)
+    return paired_difference(second, first, clusters) if first else None
+
+
+def _gains(pairs: Sequence[tuple[PanelResult, PanelResult]]) -> dict[str, list[float]]:
+    """Paired gains by task cluster, over seeds and members."""
+    gains: dict[str, list[float]] = {}
+    for before, after in pairs:
+        first, second, clusters = paired_successes(before, after)
+        for a, b, cluster in zip(first, second, clusters, strict=True):
+            gains.setdefault(cluster, []).append(b - a)
+    return gains
+
+
+def _mean(gains: dict[str, list[float]]) -> float:
+    return float(np.mean([g for values in gains.values() for g in values]))
+
+
+def _difference(own: dict[str, list[float]], held: dict[str, list[float]], draws: int = 2000) -> Estimate:
+    """mean(own) - mean(held) with a bootstrap over the tasks that both hold; a task keeps both its sides."""
+    clusters = sorted(own.keys() & held.keys())
+    if not clusters:
+        return cluster_mean([_mean(own) - _mean(held)], ["all"])
+    rng = np.random.default_rng(0)
+    weights = rng.multinomial(len(clusters), np.full(len(clusters), 1 / len(clusters)), size=draws)
+
+    def means(gains: dict[str, list[float]]) -> np.ndarray:
+        sums = np.array([sum(gains[c]) for c in clusters])
+        counts = np.array([len(gains[c]) for c in clusters])
+        resampled: np.ndarray = (weights @ sums) / (weights @ counts)
+        return resampled
+
+    values = means(own) - means(held)
+    low, high = np.quantile(values, [0.025, 0.975])
+    point = _mean({c: own[c] for c in clusters}) - _mean({c: held[c] for c in clusters})
+    return Estimate(point, float(low), float(high), sum(len(own[c]) + len(held[c]) for c in clusters), len(clusters))

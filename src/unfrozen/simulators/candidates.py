@@ -1,0 +1,103 @@
+"""Reads verbalized candidates out of what a model wrote, tolerantly, and normalises them.
+
+Models wrap JSON in fences and prose, cut it off, repeat candidates, and give weights that are not numbers.
+What can be read with certainty is read; what cannot is left out; nothing is invented.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from unfrozen.core.episodes import Candidate
+
+_TEXT_KEYS = ("text", "reply", "response", "message", "content")
+_WEIGHT_KEYS = ("probability", "p", "prob", "weight")
+
+
+def read_candidates(written: str, k: int, weighted: bool) -> tuple[Candidate, ...]:
+    """Return up to `k` distinct candidates with probabilities that sum to 1, or () where fewer than one is readable.
+
+    Candidates with empty text, or (if `weighted`) with a weight that is missing, not finite or negative, are
+    rejected. Equal texts are merged and their weights added. Without `weighted` every distinct text counts
+    the same. A set whose weights are all zero is unreadable.
+    """
+    merged: dict[str, float] = {}
+    for entry in _entries(written):
+        text = _text(entry)
+        weight = _weight(entry) if weighted else 1.0
+        if text and weight is not None and (text in merged or len(merged) < k):
+            merged[text] = merged.get(text, 0.0) + weight if weighted else 1.0
+    total = math.fsum(merged.values())
+    if not (merged and total > 0 and math.isfinite(total)):
+        return ()
+    return tuple(Candidate(text, weight / total) for text, weight in merged.items() if weight > 0)
+
+
+def tail(candidates: tuple[Candidate, ...], threshold: float) -> tuple[Candidate, ...]:
+    """Keep candidates at or below `threshold` and renormalise; all of them where none is."""
+    kept = [c for c in candidates if c.probability <= threshold]
+    total = math.fsum(c.probability for c in kept)
+    if not kept or total <= 0:
+        return candidates
+    return tuple(Candidate(c.text, c.probability / total) for c in kept)
+
+
+def _entries(written: str) -> Iterator[Any]:
+    """Every JSON object in the text that has the shape of a candidate, outermost lists unpacked."""
+    decoder = json.JSONDecoder()
+    position = 0
+    while (match := re.compile(r"[\[{]").search(written, position)) is not None:
+        try:
+            value, position = decoder.raw_decode(written, match.start())
+        except (json.JSONDecodeError, RecursionError):
+            position = match.start() + 1
+            continue
+        yield from _unpack(value)
+
+
+def _unpack(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict):
+                yield from _unpack(item)
+    elif isinstance(value, dict):
+        lists = [v for v in value.values() if isinstance(v, list)]
+        if _text(value):
+            yield value
+        else:
+            for items in lists:
+                yield from _unpack(items)
+
+
+def _text(entry: Any) -> str:
+    for key in _TEXT_KEYS:
+        value = entry.get(key)
+        if isinstance(value, str):
+            return " ".join(value.split())
+    return ""
+
+
+def _weight(entry: Any) -> float | None:
+    for key in _WEIGHT_KEYS:
+        if key in entry:
+            return _number(entry[key])
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number >= 0, also from "0.3" or "30%"; None for everything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d*\.?\d+)\s*(%?)\s*", value)
+        if match is None:
+            return None
+        value = float(match.group(1)) / (100 if match.group(2) else 1)
+    if not isinstance(value, int | float):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) and number >= 0 else None

@@ -1,0 +1,94 @@
+"""Verbalized Sampling: the simulator writes several candidate replies, and one of them is drawn.
+
+After "Verbalized Sampling" (arXiv 2510.01171): asked for one reply, a tuned model gives its mode; asked for a
+distribution of replies, it spreads wider. No training is needed. Works over any speaker, frozen or trainable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from unfrozen.core.episodes import Candidate, Draw, Turn
+from unfrozen.core.messages import Message
+from unfrozen.core.seeds import derive_seed, generator
+from unfrozen.simulators.candidates import read_candidates, tail
+from unfrozen.simulators.protocol import Speaker, View
+
+INSTRUCTION = (
+    "Do not answer yet. Write {k} different replies that you, in your role, might give next, from likely to "
+    "unlikely, each complete and in your own voice, with the probability that you would give it. Answer with "
+    'JSON only, in this form: {{"replies": [{{"text": "...", "probability": 0.4}}, ...]}}'
+)
+UNWEIGHTED_INSTRUCTION = (
+    "Do not answer yet. Write {k} different replies that you, in your role, might give next, each complete and "
+    'in your own voice. Answer with JSON only, in this form: {{"replies": [{{"text": "..."}}, ...]}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VerbalizedSettings:
+    """How many candidates, and how one of them is drawn.
+
+    `draw`: "probability" draws in proportion to the stated probabilities, "uniform" gives each the same
+    chance and does not ask for probabilities. `tail` < 1 keeps only candidates at or below that probability.
+    `retries` further attempts follow an unreadable one; after them a plain single reply is used.
+    `max_tokens` bounds the written candidates.
+    """
+
+    k: int = 5
+    draw: Literal["probability", "uniform"] = "probability"
+    tail: float = 1.0
+    retries: int = 1
+    max_tokens: int = 512
+
+
+class Verbalized:
+    """Asks `inner` for candidates and answers with one of them. Raw JSON never enters the dialogue."""
+
+    def __init__(self, inner: Speaker, settings: VerbalizedSettings, instruction: str = "") -> None:
+        self.inner = inner
+        self.settings = settings
+        default = INSTRUCTION if settings.draw == "probability" else UNWEIGHTED_INSTRUCTION
+        self.instruction = (instruction or default).format(k=settings.k)
+        self.info = replace(inner.info, kind=f"verbalized({inner.info.kind})")
+
+    async def reply(self, view: View, seed: int) -> Turn:
+        """Draw one of the verbalized candidates; a choice among given options is passed through."""
+        if view.cue.options:
+            return await self.inner.reply(view, seed)
+        asked = replace(
+            view,
+            messages=(*view.messages, Message("user", self.instruction)),
+            cue=replace(view.cue, max_tokens=self.settings.max_tokens),
+        )
+        raw: list[str] = []
+        sampled = 0
+        for attempt in range(self.settings.retries + 1):
+            turn = await self.inner.reply(asked, derive_seed(seed, "candidates", attempt))
+            raw.append(turn.message.content)
+            sampled += turn.sampled_tokens
+            candidates = self._candidates(turn.message.content)
+            if candidates:
+                index = self._pick(candidates, seed)
+                return Turn(
+                    Message("assistant", candidates[index].text),
+                    sampled_tokens=sampled,
+                    draw=Draw(candidates, index, fallback=False, raw=tuple(raw)),
+                )
+            view.stream.drop()
+        turn = await self.inner.reply(view, derive_seed(seed, "plain"))
+        return replace(
+            turn,
+            sampled_tokens=sampled + turn.sampled_tokens,
+            draw=Draw((), None, fallback=True, raw=tuple(raw)),
+        )
+
+    def _candidates(self, written: str) -> tuple[Candidate, ...]:
+        weighted = self.settings.draw == "probability"
+        candidates = read_candidates(written, self.settings.k, weighted)
+        return tail(candidates, self.settings.tail) if weighted and self.settings.tail < 1 else candidates
+
+    def _pick(self, candidates: tuple[Candidate, ...], seed: int) -> int:
+        probabilities = [c.probability for c in candidates]
+        return int(generator(seed, "draw").choice(len(candidates), p=probabilities))
