@@ -1,0 +1,190 @@
+"""Which episodes go into a report, and what of them: a bounded, deterministic and even sample.
+
+Every text here was written by a model and is untrusted. It leaves this module only as JSON in which `<`, `>` and
+`&` are escaped, and the page puts it into the document as text nodes, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unfrozen.core.seeds import derive_seed
+from unfrozen.report.reading import mapping, number, sequence
+
+MAX_EPISODES = 400
+MAX_BYTES = 8_000_000
+"""Size of the embedded JSON. Long agentic transcripts reach it before `MAX_EPISODES`."""
+MAX_TEXT = 8_000
+"""Characters shown of one text; the rest is in the run's episode file."""
+
+Record = dict[str, Any]
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The episodes of a page, in reading order, and how many there were."""
+
+    records: tuple[Record, ...]
+    total: int
+
+
+def sample_episodes(
+    episodes: Iterable[Mapping[str, Any]], limit: int = MAX_EPISODES, budget: int = MAX_BYTES
+) -> Sample:
+    """Draw at most `limit` episodes, spread evenly over arms, and inside an arm over phases and steps.
+
+    Reads `episodes` once and holds at most a few times `limit` of them. The choice depends on the set of
+    episodes only, not on their order.
+    """
+    total = 0
+    held: list[tuple[_Key, int, Record]] = []
+    for episode in episodes:
+        total += 1
+        record = _record(episode)
+        held.append((_place(record), _lot(record), record))
+        if len(held) >= 4 * max(limit, 1):
+            held = _first(held, limit)
+    chosen: list[Record] = []
+    spent = 0
+    for _, _, record in _first(held, limit):
+        size = len(to_json(record))
+        if spent + size <= budget:
+            spent += size
+            chosen.append(record)
+    order = {arm: index for index, arm in enumerate(dict.fromkeys(record["arm"] for record in chosen))}
+    chosen.sort(key=lambda record: (order[record["arm"]], record["phase"], record["step"], record["id"]))
+    return Sample(tuple(chosen), total)
+
+
+def to_json(value: object) -> str:
+    """Return JSON that is safe inside an HTML `script` element: no `<`, `>` or `&`, and ASCII only."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _place(record: Record) -> _Key:
+    return record["arm"], record["phase"], record["step"]
+
+
+def _lot(record: Record) -> int:
+    """A number that stands for a random draw, but belongs to the episode."""
+    parts = (record[key] for key in ("arm", "phase", "step", "id", "seed", "sample"))
+    return derive_seed("transcript", *(str(part) for part in parts))
+
+
+def _first(held: list[tuple[_Key, int, Record]], limit: int) -> list[tuple[_Key, int, Record]]:
+    """Return the `limit` episodes that come first when arms take turns, and inside an arm its steps do.
+
+    An episode's position never improves as more are read, so dropping the rest early changes nothing.
+    """
+    strata: dict[_Key, list[tuple[int, Record]]] = defaultdict(list)
+    for place, lot, record in held:
+        strata[place].append((lot, record))
+    arms: dict[str, list[tuple[int, int, _Key, int, Record]]] = defaultdict(list)
+    for place, members in strata.items():
+        turn = derive_seed("transcript", *(str(part) for part in place))
+        for rank, (lot, record) in enumerate(sorted(members, key=lambda pair: pair[0])):
+            arms[place[0]].append((rank, turn, place, lot, record))
+    queue: list[tuple[int, str, _Key, int, Record]] = []
+    for arm, entries in arms.items():
+        entries.sort(key=lambda entry: (entry[0], entry[1]))
+        queue += [(position, arm, place, lot, record) for position, (_, _, place, lot, record) in enumerate(entries)]
+    queue.sort(key=lambda entry: (entry[0], entry[1]))
+    return [(place, lot, record) for _, _, place, lot, record in queue[:limit]]
+
+
+def _record(episode: Mapping[str, Any]) -> Record:
+    task = mapping(episode.get("task"))
+    return {
+        "arm": str(episode.get("arm") or ""),
+        "phase": str(episode.get("phase") or ""),
+        "id": str(episode.get("id") or ""),
+        "task": str(task.get("id") or ""),
+        "split": str(task.get("split") or ""),
+        "step": int(number(episode.get("step")) or 0),
+        "sample": int(number(episode.get("sample")) or 0),
+        # As text: seeds have 63 bits, JavaScript's numbers 53.
+        "seed": str(episode.get("seed", "")),
+        "agent": _speaker(episode.get("agent")),
+        "simulator": _speaker(episode.get("simulator")),
+        "turns": [_turn(mapping(turn)) for turn in sequence(episode.get("turns"))],
+        "outcome": _outcome(episode.get("outcome")),
+        "failure": _failure(episode.get("failure")),
+    }
+
+
+def _speaker(value: object) -> Record:
+    found = mapping(value)
+    keys = ("label", "family", "kind", "adapter", "persona")
+    return {key: _text(found[key]) for key in keys if found.get(key) is not None}
+
+
+def _turn(turn: Mapping[str, Any]) -> Record:
+    record: Record = {"speaker": str(turn.get("speaker") or ""), "text": _text(turn.get("text"))}
+    heard = turn.get("heard")
+    if heard is not None and heard != turn.get("text"):
+        record["heard"] = _text(heard)
+    if turn.get("prompt"):
+        record["prompt"] = _text(turn["prompt"])
+    for flag in ("private", "truncated"):
+        if turn.get(flag):
+            record[flag] = True
+    draw = mapping(turn.get("draw"))
+    if draw:
+        record["draw"] = _draw(draw)
+    options = mapping(turn.get("option_probabilities"))
+    if options:
+        record["options"] = [[_text(option), number(value)] for option, value in options.items()]
+    return record
+
+
+def _draw(draw: Mapping[str, Any]) -> Record:
+    candidates = [mapping(candidate) for candidate in sequence(draw.get("candidates"))]
+    index = number(draw.get("index"))
+    record: Record = {
+        "candidates": [[_text(c.get("text")), number(c.get("probability"))] for c in candidates],
+        "index": None if index is None else int(index),
+    }
+    if draw.get("fallback"):
+        # What the model wrote matters where it could not be read.
+        record["fallback"] = True
+        record["raw"] = [_text(raw) for raw in sequence(draw.get("raw"))]
+    return record
+
+
+def _outcome(value: object) -> Record | None:
+    found = mapping(value)
+    if not found:
+        return None
+    metrics = {str(name): number(entry) for name, entry in mapping(found.get("metrics")).items()}
+    return {
+        "state": str(found.get("state") or ""),
+        "reward": number(found.get("reward")),
+        "success": bool(found.get("success")),
+        "truncated": bool(found.get("truncated")),
+        "metrics": metrics,
+    }
+
+
+def _failure(value: object) -> Record | None:
+    found = mapping(value)
+    if not found:
+        return None
+    attempts = number(found.get("attempts"))
+    return {
+        "cause": str(found.get("cause") or "unknown"),
+        "detail": _text(found.get("detail")),
+        "attempts": None if attempts is None else int(attempts),
+    }
+
+
+def _text(value: object) -> str:
+    text = "" if value is None else str(value)
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{text[:MAX_TEXT]}… ({len(text) - MAX_TEXT:,} more characters in the episode file)"
