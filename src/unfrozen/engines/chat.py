@@ -31,16 +31,17 @@ CONTINUE = "(Go on.)"
 """The user turn put between two replies in a row where the template does not allow those."""
 
 PLAIN_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}{{ eos_token }}\n"
+    "{% for message in messages %}{{ message['role'] }}:\n{{ message['content'] }}{{ eos_token }}\n"
     "{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}"
+    "{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
-"""A template for models that have none: `role: text`, the end-of-sequence token, a newline."""
+"""A template for models that have none: the role and a colon, a newline, the text, the end-of-sequence token."""
 
 _FIXED = {"date_string": "1 January 2025"}  # some templates print today's date: a replay must not differ
 _LAYOUTS: tuple[Layout, ...] = ("as_is", "alternate", "folded")
 _REPLIES = ("replyprobe0", "replyprobe1")
 _SYSTEM = "systemprobe"
+_BEFORE_REPLY = re.compile(r"\s+(?=replyprobe)")
 _REASONING = re.compile(r"<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
@@ -130,8 +131,12 @@ class HFChatFormat:
         return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
 
     def _plain(self, text: str) -> str:
-        for token in self._special:
-            text = text.replace(token, "")
+        """Text without the text of special tokens, also of those that a removal puts together."""
+        before = None
+        while before != text:
+            before = text
+            for token in self._special:
+                text = text.replace(token, "")
         return text
 
     def _bridge_tokens(self, ended: bool, messages: tuple[Message, ...]) -> tuple[int, ...]:
@@ -209,7 +214,7 @@ class HFChatFormat:
             whole = self._render(talk, layout)
             if _SYSTEM not in stepwise:
                 return "it drops the system prompt when the assistant speaks first"
-            if _without_reasoning(stepwise) != _without_reasoning(whole):
+            if _comparable(stepwise) != _comparable(whole):
                 return "it rewrites earlier turns when a new one arrives"
         return None
 
@@ -231,8 +236,9 @@ def _speaks_hermes(template: str) -> bool:
     return "tools" in template and "<tool_call>" in template and "<function=" not in template
 
 
-def _without_reasoning(text: str) -> str:
-    return _REASONING.sub("", text)
+def _comparable(text: str) -> str:
+    """Without reasoning, and without blanks before replies: some templates add one that models do not write."""
+    return _BEFORE_REPLY.sub("", _REASONING.sub("", text))
 
 
 def _record(message: Message) -> dict[str, Any]:

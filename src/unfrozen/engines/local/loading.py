@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,16 @@ OPTIONS = frozenset({"chat_template", "template_settings", "dtype", "revision", 
 """The engine options that are read here."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_LOADING_ERRORS = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    RuntimeError,
+    ImportError,
+    SafetensorError,
+    struct.error,  # a GGUF file that ends early
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +136,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(f"model {name!r} does not fit on the device; choose a smaller model") from error
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except _LOADING_ERRORS as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UsageError(
             f"model {name!r} could not be loaded: {reason}; check the name and the network, or give a folder"
