@@ -1,1 +1,52 @@
+"""unfrozen: train multi-turn agents against user simulators that do not stay frozen, and measure collapse.
+
+Everything that the command line does is one call here:
+
+    from unfrozen import compare, evaluate, imitate, load_config, train
+    result = train(load_config("my-run.toml"))
+    print(result.summary["verdict"]["sentence"])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unfrozen.config import RunConfig, load_config, parse_config
+    from unfrozen.jobs.compare import compare
+    from unfrozen.jobs.evaluate import evaluate
+    from unfrozen.jobs.imitate import imitate
+    from unfrozen.jobs.train import JobResult, train
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "JobResult",
+    "RunConfig",
+    "__version__",
+    "compare",
+    "evaluate",
+    "imitate",
+    "load_config",
+    "parse_config",
+    "train",
+]
+
+_HOMES = {
+    "RunConfig": "unfrozen.config",
+    "load_config": "unfrozen.config",
+    "parse_config": "unfrozen.config",
+    "compare": "unfrozen.jobs.compare",
+    "evaluate": "unfrozen.jobs.evaluate",
+    "imitate": "unfrozen.jobs.imitate",
+    "JobResult": "unfrozen.jobs.train",
+    "train": "unfrozen.jobs.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: `import unfrozen` itself stays fast."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'unfrozen' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -168,6 +168,8 @@ class Engine(Protocol):
     """A model server. `adapter=None` is the base model without adapter."""
 
     chat: ChatFormat
+    family: str
+    """Model family of the base ("smollm2"): what "held out" is decided by."""
 
     def capabilities(self) -> Capabilities: ...
 

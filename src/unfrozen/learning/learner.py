@@ -66,13 +66,9 @@ class Learner:
             datums = [
                 datum
                 for i in batch
-                for datum in _datums(
-                    examples[i], drift[i], self.settings.kl, mean_drift, scale=1.0 / max(sampled, 1)
-                )
+                for datum in _datums(examples[i], drift[i], self.settings.kl, mean_drift, scale=1.0 / max(sampled, 1))
             ]
-            stats = await self.engine.forward_backward(
-                self.name, datums, self.settings.loss_spec(self.temperature)
-            )
+            stats = await self.engine.forward_backward(self.name, datums, self.settings.loss_spec(self.temperature))
             norms.append(await self.engine.optim_step(self.name, self.settings.adam()))
             self.updates += 1
             self.trained_tokens += sampled
@@ -91,9 +87,7 @@ class Learner:
         references = await self._reference_logprobs(traces)
         means = []
         for trace, segments in zip(traces, references, strict=True):
-            values = [
-                v for s, row in zip(trace.segments, segments, strict=True) for v in row[np.array(s.mask)]
-            ]
+            values = [v for s, row in zip(trace.segments, segments, strict=True) for v in row[np.array(s.mask)]]
             means.append(float(np.mean(values)) if values else 0.0)
         return means
 
@@ -120,9 +114,7 @@ def _drift(trace: TokenTrace, reference: Sequence[np.ndarray]) -> list[np.ndarra
     ]
 
 
-def _datums(
-    example: Example, drift: Sequence[np.ndarray], kl: float, mean_drift: float, scale: float
-) -> list[Datum]:
+def _datums(example: Example, drift: Sequence[np.ndarray], kl: float, mean_drift: float, scale: float) -> list[Datum]:
     """One datum per segment: weight = (advantage - kl * centred drift) * scale on sampled tokens, else 0."""
     datums = []
     for segment, d in zip(example.trace.segments, drift, strict=True):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unfrozen.measures.intervals import Estimate, cluster_mean, paired_difference
+from unfrozen.measures.intervals import DRAWS, Estimate, paired_difference
 from unfrozen.measures.panel import PanelResult, paired_successes
 
 MARGIN = 0.10
@@ -49,7 +49,9 @@ def alarm(start: Measurement, now: Measurement) -> str | None:
     fall = _change(start.held_out, now.held_out)
     reasons = []
     if fall is not None and fall.high < 0:
-        reasons.append(f"held-out success fell by {_points(-fall.mean)} [{_points(-fall.high)}, {_points(-fall.low)}]")
+        reasons.append(
+            f"held-out success fell by {_points(-fall.mean)} [{-100 * fall.high:.0f}, {-100 * fall.low:.0f}]"
+        )
     if start.entropy and now.entropy and now.entropy.high < start.entropy.low:
         reasons.append(f"policy entropy fell from {start.entropy.mean:.2f} to {now.entropy.mean:.2f} nats per token")
     if not reasons:
@@ -72,12 +74,14 @@ def verdict(runs: Sequence[tuple[Measurement, Measurement]]) -> Verdict:
     if not own or not held:
         return Verdict(None, "no verdict: own or held-out simulators were not measured at both start and end")
     lost = _difference(own, held)
+    if lost is None:
+        return Verdict(None, "no verdict: own and held-out simulators were measured on different tasks")
     own_gain, held_gain = _mean(own), _mean(held)
     gained = (
-        f"success rose by {_points(own_gain)} with the simulators it trained with "
-        f"and by {_points(held_gain)} with held-out ones"
+        f"success changed by {100 * own_gain:+.0f} points with the simulators it trained with "
+        f"and by {100 * held_gain:+.0f} points with held-out ones"
     )
-    size = f"{_points(lost.mean)} [{_points(lost.low)}, {_points(lost.high)}] did not transfer"
+    size = f"{100 * lost.mean:.0f} points [{100 * lost.low:.0f}, {100 * lost.high:.0f}] did not transfer"
     if lost.low > 0 and lost.mean >= MARGIN:
         return Verdict(True, f"collapse: {gained}; {size}", lost)
     if lost.high < MARGIN:
@@ -108,11 +112,11 @@ def _mean(gains: dict[str, list[float]]) -> float:
     return float(np.mean([g for values in gains.values() for g in values]))
 
 
-def _difference(own: dict[str, list[float]], held: dict[str, list[float]], draws: int = 2000) -> Estimate:
+def _difference(own: dict[str, list[float]], held: dict[str, list[float]], draws: int = DRAWS) -> Estimate | None:
     """mean(own) - mean(held) with a bootstrap over the tasks that both hold; a task keeps both its sides."""
     clusters = sorted(own.keys() & held.keys())
     if not clusters:
-        return cluster_mean([_mean(own) - _mean(held)], ["all"])
+        return None
     rng = np.random.default_rng(0)
     weights = rng.multinomial(len(clusters), np.full(len(clusters), 1 / len(clusters)), size=draws)
 

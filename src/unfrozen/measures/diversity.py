@@ -23,8 +23,9 @@ class Diversity:
     """Policy diversity on probes.
 
     `entropy`: Monte-Carlo estimate of the policy's entropy per token (nats), the mean of -log p over sampled
-    tokens, with an interval over replies. `reply_entropy`: the same per whole reply (nats). `distinct_n`: share of distinct
-    n-grams over all replies to one probe, averaged over probes (n = 2; Li et al. 2016, arXiv 1510.03055).
+    tokens, with an interval over replies. `reply_entropy`: the same per whole reply (nats). `distinct_n`: share
+    of distinct n-grams over all replies to one probe, averaged over probes (n = 2; Li et al. 2016,
+    arXiv 1510.03055).
     """
 
     entropy: Estimate
@@ -39,9 +40,7 @@ async def measure_diversity(
     streams = [TokenStream() for _ in range(len(probes) * samples)]
 
     async def ask(probe: Probe, row: int, sample: int) -> str:
-        view = View(
-            "agent", RoleView(probe.system), probe.messages, Cue("agent"), streams[row * samples + sample]
-        )
+        view = View("agent", RoleView(probe.system), probe.messages, Cue("agent"), streams[row * samples + sample])
         turn = await agent.reply(view, derive_seed(seed, "probe", row, sample))
         return turn.message.content
 
@@ -60,5 +59,3 @@ async def measure_diversity(
         sum(per_reply) / len(per_reply),
         sum(distinct) / len(distinct),
     )
-
-

@@ -1,0 +1,5 @@
+"""`python -m unfrozen`."""
+
+from unfrozen.cli import main
+
+main()

@@ -1,0 +1,349 @@
+"""One TOML file describes a run. Every key has a docstring; `unfrozen config` prints them.
+
+Sections that belong to one method (`verbalized`, `ensemble`, `persona`, `population`) are read only where the
+method needs them, so that the arms of a comparison can share one file and differ in the word `method` alone.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import tomli_w
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from unfrozen.core.errors import ConfigError, UsageError
+from unfrozen.core.settings import Settings
+from unfrozen.learning.rewards import RewardName
+from unfrozen.learning.schedule import ScheduleSettings
+from unfrozen.learning.settings import LearnerSettings, LoraSettings
+from unfrozen.simulators.population import DrawRule, Eviction
+from unfrozen.simulators.supply import Per
+
+Method = Literal["base", "single", "persona", "ensemble", "verbalized", "cotrain", "population"]
+METHODS: tuple[Method, ...] = ("base", "single", "persona", "ensemble", "verbalized", "cotrain", "population")
+S = TypeVar("S", bound=Settings)
+TRAINABLE_USERS: frozenset[Method] = frozenset({"cotrain", "population"})
+
+
+class ModelSettings(Settings):
+    """A model that can be sampled from, and trained where its engine trains."""
+
+    engine: Literal["local"] = "local"
+    """Which engine serves it: `local` runs it in this process with torch."""
+    model: str
+    """A known name (`unfrozen models`), a hub id, a folder, or a GGUF file."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads; unset leaves torch's own choice."""
+    memory_gib: float | None = Field(None, gt=0)
+    """Memory for KV caches and batches, in GiB; unset takes a share of what is free."""
+    device: str = "auto"
+    """Where it runs: auto, cpu, cuda or cuda:N."""
+    max_batch: int = Field(64, ge=1)
+    """Most conversations decoded at once."""
+    micro_batch_tokens: int = Field(4096, ge=16)
+    """Most tokens (with padding) in one forward-backward pass."""
+
+
+class SpeakerSettings(Settings):
+    """A model in a role."""
+
+    model: str = "main"
+    """Name of a [models.NAME] section."""
+    adapter: str | None = None
+    """Where its weights start: a PEFT adapter folder, or "lab:FAMILY"; unset is the bare model."""
+    family: str | None = None
+    """Model family. Held out means another family. Unset: the simulator's name if it has an adapter of
+    its own, else the model's family."""
+    scripted: str | None = None
+    """A scripted speaker of the environment instead of a model."""
+    max_tokens: int = Field(64, ge=1)
+    """Most tokens in one turn."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature."""
+
+
+class AgentSettings(SpeakerSettings):
+    """The agent that is trained."""
+
+    lora: LoraSettings = LoraSettings()
+    """Shape of its adapter."""
+    learner: LearnerSettings = LearnerSettings()
+    """How it learns."""
+
+
+class TrainingSettings(Settings):
+    """How much is trained, and on what."""
+
+    steps: int = Field(40, ge=0)
+    """Training steps."""
+    groups: int = Field(8, ge=1)
+    """Tasks drawn per step; each makes one group."""
+    group_size: int = Field(8, ge=2)
+    """Episodes per group."""
+    simulators: tuple[str, ...] = ()
+    """Simulators that training uses (single, persona, verbalized: the first; cotrain, population: the start of
+    each member, in turn)."""
+    schedule: ScheduleSettings = ScheduleSettings()
+    """Which steps update the agent and which the trainable simulators."""
+
+
+class RolloutSection(Settings):
+    """How conversations are run."""
+
+    concurrency: int = Field(64, ge=1)
+    """Conversations at once."""
+    attempts: int = Field(2, ge=1)
+    """Tries per episode before it counts as failed."""
+    timeout: float = Field(0.0, ge=0)
+    """Seconds per try; 0 is none."""
+    max_failures: float = Field(0.2, ge=0, le=1)
+    """Share of failed episodes in a step above which the run stops."""
+
+
+class PanelSettings(Settings):
+    """Measurement on held-out simulators."""
+
+    simulators: tuple[str, ...] = ()
+    """Held-out simulators. None of their families may take part in training."""
+    every: int = Field(10, ge=1)
+    """Measure every this many steps, at the start and at the end."""
+    tasks: int = Field(16, ge=1)
+    """Tasks per measurement, from the validation split; the last measurement uses `final_tasks`."""
+    final_tasks: int | None = Field(None, ge=1)
+    """Tasks at the last measurement; unset: the same as `tasks`."""
+    trials: int = Field(1, ge=1)
+    """Episodes per task and member."""
+    split: Literal["validation", "test"] = "validation"
+    """Split that the tasks come from."""
+    probes: int = Field(8, ge=1)
+    """Fixed contexts on which policy entropy and distinct-n are measured."""
+    probe_samples: int = Field(8, ge=1)
+    """Replies sampled per probe."""
+
+
+class VerbalizedSection(Settings):
+    """Verbalized Sampling, for method `verbalized` (or over another method with `over = true`)."""
+
+    k: int = Field(5, ge=2)
+    """Candidates asked for."""
+    draw: Literal["probability", "uniform"] = "probability"
+    """Draw in proportion to the stated probabilities, or with equal chance."""
+    tail: float = Field(1.0, gt=0, le=1)
+    """Below 1: keep only candidates at or below this probability."""
+    retries: int = Field(1, ge=0)
+    """Further attempts after an unreadable set; then a plain single reply is used."""
+    max_tokens: int = Field(512, ge=8)
+    """Most tokens in a written set of candidates."""
+    over: bool = False
+    """Use it over the present method too (ensemble, persona, cotrain, population)."""
+
+
+class EnsembleSection(Settings):
+    """Several frozen simulators, for method `ensemble`."""
+
+    simulators: tuple[str, ...] = ()
+    """The simulators of the ensemble."""
+    per: Per = "episode"
+    """Draw for each `episode`, or one for each `group`."""
+
+
+class PersonaSection(Settings):
+    """Persona-guided simulation, for method `persona`."""
+
+    per: Per = "episode"
+    """Draw for each `episode`, or one for each `group`."""
+
+
+class PopulationSection(Settings):
+    """Trainable simulators, for methods `cotrain` (one, no pool) and `population`."""
+
+    size: int = Field(4, ge=1)
+    """Trainable simulators in a population; `cotrain` has one."""
+    pool: int = Field(4, ge=0)
+    """Most immutable snapshots kept to play as well; `cotrain` keeps none."""
+    interval: int = Field(8, ge=1)
+    """Steps between snapshots."""
+    eviction: Eviction = "oldest"
+    """Who leaves a full pool: the `oldest`, or the `easiest` for the agent now."""
+    draw: DrawRule = "uniform"
+    """`uniform` over all, `latest` only the living, `prioritised` by how hard each is for the agent now."""
+    per: Per = "group"
+    """Draw for each `episode`, or one for each `group`."""
+    rewards: dict[RewardName, float] = {"adversarial": 1.0}  # noqa: RUF012 (frozen by pydantic)
+    """Weights of the simulator rewards: adversarial, cooperative, curriculum, realism."""
+    lora: LoraSettings = LoraSettings()
+    """Shape of the simulators' adapters (must fit the adapter they start from)."""
+    learner: LearnerSettings = LearnerSettings()
+    """How simulators learn."""
+
+
+class CompareSection(Settings):
+    """Several methods in one experiment, equal in everything else."""
+
+    arms: tuple[Method, ...] = ()
+    """Methods to compare."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Training seeds; every arm runs with each."""
+    workers: int = Field(1, ge=1)
+    """Runs at once, each in its own process."""
+
+
+class EnvironmentSection(Settings):
+    """Which environment; its other keys are the environment's own."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+
+    name: str
+    """`lab`, `persuasion`, or `package.module:factory` for your own."""
+
+
+class RunConfig(Settings):
+    """One run."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run; its folder is `runs/NAME`."""
+    seed: int = Field(0, ge=0)
+    """Every random choice derives from it."""
+    method: Method = "single"
+    """base, single, persona, ensemble, verbalized, cotrain or population."""
+    environment: EnvironmentSection
+    """The benchmark."""
+    models: dict[str, ModelSettings]
+    """Models by name; `main` is the default of every role."""
+    agent: AgentSettings = AgentSettings()
+    """The agent that is trained."""
+    simulators: dict[str, SpeakerSettings]
+    """Simulators by name."""
+    train: TrainingSettings = TrainingSettings()
+    """How much is trained, and on what."""
+    rollout: RolloutSection = RolloutSection()
+    """How conversations are run."""
+    panel: PanelSettings = PanelSettings()
+    """Measurement on held-out simulators."""
+    verbalized: VerbalizedSection = VerbalizedSection()
+    """Verbalized Sampling."""
+    ensemble: EnsembleSection = EnsembleSection()
+    """Several frozen simulators."""
+    persona: PersonaSection = PersonaSection()
+    """Persona-guided simulation."""
+    population: PopulationSection = PopulationSection()
+    """Trainable simulators."""
+    compare: CompareSection = CompareSection()
+    """For `unfrozen compare`."""
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> Self:
+        """Every name that is used must be defined, and the method must have the parts that it needs."""
+        self._named("agent.model", (self.agent.model,), self.models, "models")
+        for name, simulator in self.simulators.items():
+            if simulator.scripted is None:
+                self._named(f"simulators.{name}.model", (simulator.model,), self.models, "models")
+        self._named("train.simulators", self.train.simulators, self.simulators, "simulators")
+        self._named("panel.simulators", self.panel.simulators, self.simulators, "simulators")
+        self._named("ensemble.simulators", self.ensemble.simulators, self.simulators, "simulators")
+        for method in dict.fromkeys((self.method, *self.compare.arms)):
+            self._has_parts(method)
+        return self
+
+    def _has_parts(self, method: Method) -> None:
+        if method == "ensemble" and len(self.ensemble.simulators) < 2:
+            raise ValueError("method 'ensemble' needs ensemble.simulators with at least two names")
+        if not self.train.simulators:
+            raise ValueError(f"method {method!r} needs train.simulators with at least one name")
+        if method in TRAINABLE_USERS:
+            for name in self.train.simulators:
+                if self.simulators[name].scripted is not None:
+                    raise ValueError(
+                        f"method {method!r} trains its simulators, and simulators.{name} is scripted: "
+                        "name a model in train.simulators"
+                    )
+            if not any(self.population.rewards.values()):
+                raise ValueError(f"method {method!r} needs population.rewards with at least one weight that is not 0")
+
+    @staticmethod
+    def _named(key: str, names: tuple[str, ...], known: Mapping[str, Any], section: str) -> None:
+        for name in names:
+            if name not in known:
+                have = ", ".join(sorted(known)) or "none"
+                raise ValueError(f"{key} names {name!r}, which has no [{section}.{name}] section (there are: {have})")
+
+    def training_simulators(self) -> tuple[str, ...]:
+        """Names of the simulators that the method trains with."""
+        if self.method == "ensemble":
+            return self.ensemble.simulators
+        if self.method in TRAINABLE_USERS:
+            return self.train.simulators
+        return self.train.simulators[:1]
+
+    def all_training_simulators(self) -> tuple[str, ...]:
+        """Every simulator that any arm of this file could train with: none of them may be in the panel."""
+        ensemble = self.ensemble.simulators if "ensemble" in (self.method, *self.compare.arms) else ()
+        return tuple(dict.fromkeys((*self.train.simulators, *ensemble)))
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read and validate a TOML file. Raises ConfigError naming the file, the key, what was given and allowed."""
+    return parse_config(read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Parse a TOML file. Raises ConfigError where it is missing or not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def parse_config(data: Mapping[str, Any], source: str = "config") -> RunConfig:
+    """Validate a mapping. Raises ConfigError."""
+    return validated(RunConfig, data, source)
+
+
+def validated(model: type[S], data: Mapping[str, Any], source: str) -> S:
+    """Validate `data` as `model`; the first thing that is wrong becomes one line."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {one_line(error, model)}") from error
+
+
+def one_line(error: ValidationError, model: type[Settings]) -> str:
+    """The first error of a validation as "key: what is wrong (given ...; allowed ...)"."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "config"
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; `unfrozen config` prints the keys that there are"
+    if first["type"] == "missing":
+        return f"{key} is missing; `unfrozen config` prints what it is"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    return f"{key}: {message} (given {first['input']!r})"
+
+
+def with_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `data` with dotted keys replaced ("train.steps" -> 3)."""
+    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in data.items()}
+    for dotted, value in overrides.items():
+        *parents, last = dotted.split(".")
+        target = result
+        for parent in parents:
+            child = target.get(parent)
+            if child is not None and not isinstance(child, Mapping):
+                raise UsageError(f"--set {dotted}: {parent!r} is not a section")
+            target[parent] = dict(child or {})
+            target = target[parent]
+        target[last] = value
+    return result
+
+
+def to_toml(config: Settings) -> str:
+    """The resolved configuration as TOML; unset optional keys are left out."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))

@@ -1,0 +1,202 @@
+"""From a validated config to the parts of a run: environment, engines, speakers, learners, supply.
+
+This is the only place that knows how names in a config become objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from unfrozen.config import TRAINABLE_USERS, ModelSettings, RunConfig, SpeakerSettings
+from unfrozen.core.episodes import SpeakerInfo
+from unfrozen.core.errors import ConfigError
+from unfrozen.core.seeds import derive_seed
+from unfrozen.core.traces import AdapterRef
+from unfrozen.engines.protocol import Engine, EngineSpec, SamplingParams
+from unfrozen.engines.registry import build_engine
+from unfrozen.environments.protocol import Environment
+from unfrozen.environments.registry import adapter_folder, open_environment
+from unfrozen.learning.learner import Learner
+from unfrozen.learning.settings import LearnerSettings, LoraSettings
+from unfrozen.learning.step import Team
+from unfrozen.measures.panel import refuse_mixed_panel
+from unfrozen.simulators.model import ModelSpeaker
+from unfrozen.simulators.persona import PERSONAS
+from unfrozen.simulators.population import PoolSettings, Population, PopulationSupply
+from unfrozen.simulators.protocol import Speaker
+from unfrozen.simulators.supply import FixedSupply, PersonaSupply, Supply, VerbalizedSupply
+from unfrozen.simulators.verbalized import VerbalizedSettings
+
+AGENT = "agent"
+"""Adapter name of the trained agent."""
+
+
+@dataclass(slots=True)
+class Cast:
+    """Environment, engines, and the frozen speakers by name."""
+
+    config: RunConfig
+    environment: Environment
+    engines: dict[str, Engine]
+    frozen: dict[str, Speaker] = field(default_factory=dict)
+
+    def engine(self, model: str) -> Engine:
+        """The engine of a [models] section, built on first use; equal sections share one."""
+        if model not in self.engines:
+            settings = self.config.models[model]
+            twin = next((m for m in self.engines if self.config.models[m] == settings), None)
+            self.engines[model] = self.engines[twin] if twin else build_engine(settings.engine, _spec(settings))
+        return self.engines[model]
+
+    def all_engines(self) -> list[Engine]:
+        """Every engine once."""
+        return list({id(engine): engine for engine in self.engines.values()}.values())
+
+    def family(self, name: str) -> str:
+        """Model family of a simulator, as "held out" is decided by."""
+        settings = self.config.simulators[name]
+        if settings.family:
+            return settings.family
+        if settings.scripted:
+            return f"scripted:{settings.scripted}"
+        return name if settings.adapter else self.engine(settings.model).family
+
+    async def simulator(self, name: str) -> Speaker:
+        """The frozen simulator of a [simulators] section."""
+        if name not in self.frozen:
+            settings = self.config.simulators[name]
+            if settings.scripted:
+                self.frozen[name] = self.environment.scripted(settings.scripted)
+                self.frozen[name].info = SpeakerInfo(name, self.family(name), "scripted")
+            else:
+                self.frozen[name] = await self._model(name, settings)
+        return self.frozen[name]
+
+    async def _model(self, name: str, settings: SpeakerSettings) -> ModelSpeaker:
+        engine = self.engine(settings.model)
+        ref = None
+        if settings.adapter:
+            ref = AdapterRef(name, 0)
+            await engine.load_version(ref, adapter_folder(settings.adapter))
+        return seat(engine, settings, SpeakerInfo(name, self.family(name), "frozen"), ref)
+
+    async def flush(self) -> None:
+        """Drop cached prefixes everywhere: what comes next must not depend on what was computed before."""
+        for engine in self.all_engines():
+            await engine.flush()
+
+
+def seat(engine: Engine, settings: SpeakerSettings, info: SpeakerInfo, ref: AdapterRef | None) -> ModelSpeaker:
+    """A model speaker with the sampling settings of its config section."""
+    return ModelSpeaker(engine, SamplingParams(settings.max_tokens, settings.temperature), info, ref)
+
+
+def assemble(config: RunConfig) -> Cast:
+    """Open the environment, and refuse a panel that training could see. Models load on first use."""
+    options = config.environment.model_extra or {}
+    cast = Cast(config, open_environment(config.environment.name, options), {})
+    refuse_mixed_panel(
+        {name: cast.family(name) for name in config.all_training_simulators()},
+        {name: cast.family(name) for name in config.panel.simulators},
+    )
+    return cast
+
+
+async def build_team(cast: Cast) -> Team:
+    """Create the adapters of everybody who learns, at their starting weights (version 0, the reference)."""
+    config = cast.config
+    engine = cast.engine(config.agent.model)
+    agent = await _learner(cast, AGENT, config.agent, config.agent.lora, config.agent.learner)
+    team = Team(agent, schedule=config.train.schedule)
+    if config.method not in TRAINABLE_USERS:
+        return team
+    section = config.population
+    alone = config.method == "cotrain"
+    for i in range(1 if alone else section.size):
+        start = config.simulators[config.train.simulators[i % len(config.train.simulators)]]
+        name = f"sim-{i}"
+        team.simulators[name] = await _learner(cast, name, start, section.lora, section.learner)
+    pool = PoolSettings(0 if alone else section.pool, section.interval, section.eviction, section.draw)
+    team.population = Population(pool, {name: learner.current for name, learner in team.simulators.items()})
+    team.rewards = section.rewards
+    if len(team.simulators) > 1 and not engine.capabilities().several_adapters:
+        raise ConfigError("method 'population' needs an engine that trains several adapters at once")
+    return team
+
+
+async def _learner(
+    cast: Cast, name: str, settings: SpeakerSettings, lora: LoraSettings, learner: LearnerSettings
+) -> Learner:
+    engine = cast.engine(settings.model)
+    able = engine.capabilities()
+    if not able.trainable or learner.loss not in able.losses:
+        raise ConfigError(f"models.{settings.model}: its engine cannot train with loss {learner.loss!r}")
+    start = adapter_folder(settings.adapter) if settings.adapter else None
+    await engine.create_adapter(name, lora.spec(), derive_seed(cast.config.seed, "adapter", name), start)
+    first = await engine.publish(name)
+    return Learner(name, engine, learner, settings.temperature, reference=first, current=first)
+
+
+def agent_speaker(cast: Cast, team: Team) -> ModelSpeaker:
+    """The agent as it is now."""
+    learner = team.agent
+    info = SpeakerInfo(AGENT, learner.engine.family, "trainable")
+    return seat(learner.engine, cast.config.agent, info, learner.current)
+
+
+def population_speaker(cast: Cast, team: Team, key: str, ref: AdapterRef) -> ModelSpeaker:
+    """One member of the population: a living simulator or a snapshot."""
+    names = cast.config.train.simulators
+    start = names[int(ref.name.removeprefix("sim-")) % len(names)]
+    kind = "trainable" if key == ref.name else "snapshot"
+    info = SpeakerInfo(key, cast.family(start), kind)
+    return seat(team.simulators[ref.name].engine, cast.config.simulators[start], info, ref)
+
+
+async def build_supply(cast: Cast, team: Team) -> Supply:
+    """Who plays the user in training, by the config's method."""
+    config = cast.config
+    supply: Supply
+    if team.population is not None:
+        supply = PopulationSupply(
+            team.population, lambda key, ref: population_speaker(cast, team, key, ref), config.population.per
+        )
+    else:
+        speakers = [await cast.simulator(name) for name in config.training_simulators()]
+        supply = FixedSupply(speakers, config.ensemble.per)
+    phrasing = cast.environment.phrasing()
+    if config.method == "persona":
+        supply = PersonaSupply(supply, phrasing.personas or PERSONAS, config.persona.per)
+    if config.method == "verbalized" or config.verbalized.over:
+        section = config.verbalized
+        settings = VerbalizedSettings(section.k, section.draw, section.tail, section.retries, section.max_tokens)
+        supply = VerbalizedSupply(supply, settings, phrasing.verbalize)
+    return supply
+
+
+async def own_simulators(cast: Cast, team: Team) -> Mapping[str, Speaker]:
+    """The simulators that training uses, as they are now and without wrappers: for measuring training success.
+
+    For a population its living members. Verbalized Sampling and personas are off in evaluation.
+    """
+    if team.population is not None:
+        living = team.population.living
+        return {name: population_speaker(cast, team, name, ref) for name, ref in living.items()}
+    return {name: await cast.simulator(name) for name in cast.config.training_simulators()}
+
+
+async def panel_simulators(cast: Cast) -> Mapping[str, Speaker]:
+    """The held-out simulators."""
+    return {name: await cast.simulator(name) for name in cast.config.panel.simulators}
+
+
+def _spec(settings: ModelSettings) -> EngineSpec:
+    return EngineSpec(
+        settings.model,
+        settings.threads,
+        settings.memory_gib,
+        settings.device,
+        settings.max_batch,
+        settings.micro_batch_tokens,
+    )

@@ -1,0 +1,129 @@
+"""Measure agents against a panel: any start, or the end of a training run; paired by task and seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unfrozen.config import RunConfig, SpeakerSettings, to_toml
+from unfrozen.core.episodes import SpeakerInfo
+from unfrozen.core.errors import UsageError
+from unfrozen.core.files import write_json
+from unfrozen.core.records import write_episodes
+from unfrozen.core.rundir import RunDirectory
+from unfrozen.core.seeds import derive_seed
+from unfrozen.core.traces import AdapterRef
+from unfrozen.environments.registry import adapter_folder
+from unfrozen.jobs import assembly
+from unfrozen.jobs.progress import Silent, Watcher
+from unfrozen.jobs.summary import evaluation_arm, manifest, summary_head, transcript
+from unfrozen.jobs.train import JobResult, rollout_settings
+from unfrozen.measures.panel import PanelResult, measure_panel
+from unfrozen.report import write_report
+from unfrozen.simulators.model import ModelSpeaker
+from unfrozen.simulators.protocol import Speaker
+
+START = "start"
+"""Label of the agent that the config itself describes, untrained."""
+
+
+def evaluate(
+    config: RunConfig,
+    agents: Mapping[str, Path] | None = None,
+    out: Path | None = None,
+    watch: Watcher | None = None,
+) -> JobResult:
+    """Play every agent against the config's panel and against its training simulators.
+
+    `agents` maps a label to a finished run's folder (or an adapter folder); the agent that the config starts
+    from is always measured beside them, as "start". Writes episodes, summary.json and report.html to `out`
+    (default runs/NAME-evaluation). Raises UsageError where an agent is not there or the panel mixes roles.
+    """
+    path = out or Path("runs") / f"{config.name}-evaluation"
+    with RunDirectory(path, to_toml(config), manifest()) as run:
+        results = asyncio.run(_evaluate(config, agents or {}, watch or Silent()))
+        arms = {label: evaluation_arm(label, config, *pair) for label, pair in results.items()}
+        episodes = [(label, e) for label, pair in results.items() for r in pair for e in r.episodes]
+        for label in results:
+            write_episodes(run.path / "episodes" / f"{label}.jsonl.zst", [e for name, e in episodes if name == label])
+        summary: dict[str, Any] = summary_head("evaluate", config, [e for _, e in episodes]) | {
+            "verdict": {"collapsed": None, "sentence": _sentence(arms)},
+            "arms": arms,
+            "crossplay": None,
+            "differences": [],
+            "order": None,
+            "donations": None,
+        }
+        write_json(path / "summary.json", summary)
+        write_report(summary, (transcript(e, label, "panel") for label, e in episodes), path / "report.html")
+    return JobResult(path, summary)
+
+
+async def _evaluate(
+    config: RunConfig, agents: Mapping[str, Path], watch: Watcher
+) -> dict[str, tuple[PanelResult, PanelResult]]:
+    """label -> (own, held out)."""
+    cast = assembly.assemble(config)
+    own = {name: await cast.simulator(name) for name in config.training_simulators()}
+    held_out = await assembly.panel_simulators(cast)
+    results = {}
+    for label, folder in {START: None, **agents}.items():
+        agent = await load_agent(cast, label, folder)
+        results[label] = (
+            await play_panel(cast, agent, own, watch),
+            await play_panel(cast, agent, held_out, watch),
+        )
+    return results
+
+
+async def load_agent(cast: assembly.Cast, label: str, folder: Path | None) -> ModelSpeaker:
+    """The agent at the end of a run, or of an adapter folder, or (None) as the config starts it."""
+    settings = cast.config.agent
+    if folder is None and settings.adapter is None:
+        engine = cast.engine(settings.model)
+        return assembly.seat(engine, settings, SpeakerInfo(label, engine.family, "frozen"), None)
+    weights = adapter_folder(settings.adapter or "") if folder is None else final_adapter(folder, assembly.AGENT)
+    return await load_speaker(cast, label, weights, settings, SpeakerInfo(label, "", "frozen"))
+
+
+async def load_speaker(
+    cast: assembly.Cast, label: str, weights: Path, settings: SpeakerSettings, info: SpeakerInfo
+) -> ModelSpeaker:
+    """A frozen speaker with the adapter in folder `weights`."""
+    engine = cast.engine(settings.model)
+    ref = AdapterRef(f"loaded:{label}", 0)
+    await engine.load_version(ref, weights)
+    return assembly.seat(engine, settings, replace(info, family=info.family or engine.family), ref)
+
+
+def final_adapter(folder: Path, name: str) -> Path:
+    """Folder of adapter `name` at the last complete step of a run, or `folder` itself if it is an adapter."""
+    if (folder / "adapter_config.json").is_file():
+        return folder
+    steps = sorted((folder / "state").glob("step-*"))
+    if not steps or not (steps[-1] / name).is_dir():
+        raise UsageError(f"{folder}: neither an adapter folder nor a run with a complete step for {name!r}")
+    return steps[-1] / name
+
+
+async def play_panel(
+    cast: assembly.Cast, agent: Speaker, members: Mapping[str, Speaker], watch: Watcher
+) -> PanelResult:
+    """One agent against the given members on the panel's tasks."""
+    panel = cast.config.panel
+    await cast.flush()
+    tasks: Sequence[Any] = cast.environment.tasks(panel.split)[: panel.final_tasks or panel.tasks]
+    seed = derive_seed(cast.config.seed, "measure")
+    return await measure_panel(
+        cast.environment, agent, members, tasks, panel.trials, seed, rollout_settings(cast.config), 0, watch.episode
+    )
+
+
+def _sentence(arms: Mapping[str, Mapping[str, Any]]) -> str:
+    parts = [
+        f"{label} {arm['heldout_success']:.2f}" for label, arm in arms.items() if arm["heldout_success"] is not None
+    ]
+    return "held-out success: " + (", ".join(parts) if parts else "no panel was given")
