@@ -44,7 +44,7 @@ class LocalEngine:
     gathered into batches, and the same calls give the same bits on a CPU.
     """
 
-    def __init__(self, model: Any, chat: ChatFormat, spec: EngineSpec) -> None:
+    def __init__(self, model: Any, chat: ChatFormat, spec: EngineSpec, family: str = "unknown") -> None:
         """Take over `model`, a transformers causal LM on its device; it is changed in place.
 
         Raises UsageError where the architecture is one that this engine cannot run.
@@ -56,6 +56,7 @@ class LocalEngine:
                 raise UsageError(f"threads is {spec.threads}; it must be at least 1")
             torch.set_num_threads(spec.threads)
         self.chat = chat
+        self.family = family
         self._spec = spec
         self._decoder = Decoder(model)
         self._bank = AdapterBank(model)
@@ -212,7 +213,7 @@ class LocalEngine:
 def build_local_engine(spec: EngineSpec) -> LocalEngine:
     """Load `spec.model` and make an engine of it. Raises UsageError that names what cannot be loaded."""
     loaded = load(spec)
-    return LocalEngine(loaded.model, loaded.chat, spec)
+    return LocalEngine(loaded.model, loaded.chat, spec, loaded.family)
 
 
 def _check_params(params: SamplingParams) -> None:
