@@ -53,6 +53,7 @@ class Chart:
     """A line chart, ready to draw. All lengths in SVG units of a `width` × `height` view box."""
 
     title: str
+    unit: str
     arm: int | None
     width: float
     height: float
@@ -137,6 +138,7 @@ def line_chart(
     lines: Sequence[Line],
     *,
     title: str,
+    unit: str = "",
     x_max: float,
     y_range: tuple[float, float] | None = None,
     arm: int | None = None,
@@ -181,6 +183,7 @@ def line_chart(
     last = "; ".join(f"{line.label} ends at {line.points[-1][1]:.3g}" for line in lines)
     return Chart(
         title,
+        unit,
         arm,
         width,
         height,
@@ -207,7 +210,7 @@ def histogram(
     bins = len(edges) - 1
     if bins < 1 or len(first) != bins or len(second) != bins:
         return None
-    width, height, left, top = 560.0, 240.0, 44.0, 12.0
+    width, height, left, top = 440.0, 230.0, 40.0, 12.0
     right, bottom = width - 10, height - 36.0
     y_values = nice_ticks(0, max(*first, *second, 1e-9))
     slot = (right - left) / bins
@@ -221,7 +224,7 @@ def histogram(
             built.append(Bar(round(x, 2), round(bottom - tall, 2), round(0.4 * slot, 2), round(tall, 2), span))
         return tuple(built)
 
-    every = max(1, math.ceil((bins + 1) / 11))
+    every = max(1, math.ceil((bins + 1) / 6))
     ticks = [
         Tick(round(left + slot * index, 2), f"{unit}{edge:g}") for index, edge in enumerate(edges) if index % every == 0
     ]

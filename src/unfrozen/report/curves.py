@@ -15,12 +15,16 @@ from unfrozen.report.reading import arms_of, interval, mapping, number, sequence
 SMALL = (350.0, 215.0)
 """View box of one small multiple."""
 _WHOLE_RUN = (
-    ("policy_entropy", "Policy entropy (nats per token)"),
-    ("distinct_n", "Distinct-n of the agent's replies"),
-    ("reward", "Mean training reward"),
-    ("kl_agent", "KL of the agent to its reference (nats per token)"),
+    ("policy_entropy", "Policy entropy", "nats/token"),
+    ("distinct_n", "Distinct-n of the agent's replies", ""),
+    ("reward", "Mean training reward", ""),
+    ("kl_agent", "Agent's KL to its reference", "nats/token"),
 )
-_SIMULATOR = (("consistent", "consistency"), ("reward", "reward"), ("kl", "KL to its reference (nats per token)"))
+_SIMULATOR = (
+    ("consistent", "consistency", ""),
+    ("reward", "reward", ""),
+    ("kl", "KL to its reference", "nats/token"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,14 @@ def read_curves(summary: Mapping[str, Any]) -> Curves:
                 )
             )
     whole = []
-    for key, title in _WHOLE_RUN:
+    for key, title, unit in _WHOLE_RUN:
         lines = [
             Line(name, index, points)
             for index, (name, rows) in enumerate(curves.items())
             if (points := points_of(rows, key))
         ]
         if lines:
-            whole.append(line_chart(lines, title=title, x_max=x_max, end_labels=True))
+            whole.append(line_chart(lines, title=title, unit=unit, x_max=x_max, end_labels=True))
     return Curves(tuple(success), tuple(whole), tuple(_simulator_charts(curves, x_max)))
 
 
@@ -101,19 +105,22 @@ def _alarms(arm: Mapping[str, Any]) -> list[tuple[float, str]]:
 
 def _simulator_charts(curves: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]], x_max: float) -> list[Chart]:
     charts = []
-    for key, title in _SIMULATOR:
-        for index, (arm, rows) in enumerate(curves.items()):
-            nested = [(step, mapping(row.get("simulators"))) for step, row in rows]
-            names = dict.fromkeys(str(name) for _, simulators in nested for name in simulators)
-            lines = []
-            for name in names:
-                series = [(step, mapping(simulators.get(name))) for step, simulators in nested]
-                points = points_of(series, key)
-                if points:
-                    lines.append(Line(name, index, points))
+    for index, (arm, rows) in enumerate(curves.items()):
+        nested = [(step, mapping(row.get("simulators"))) for step, row in rows]
+        names = dict.fromkeys(str(name) for _, simulators in nested for name in simulators)
+        for key, title, unit in _SIMULATOR:
+            series = {name: [(step, mapping(simulators.get(name))) for step, simulators in nested] for name in names}
+            lines = [Line(name, index, found) for name in names if (found := points_of(series[name], key))]
             if lines:
-                limits = (0.0, 1.0) if key == "consistent" else None
                 charts.append(
-                    line_chart(lines, title=f"{arm}: {title}", x_max=x_max, y_range=limits, arm=index, end_labels=True)
+                    line_chart(
+                        lines,
+                        title=f"{arm}: {title}",
+                        unit=unit,
+                        x_max=x_max,
+                        y_range=(0.0, 1.0) if key == "consistent" else None,
+                        arm=index,
+                        end_labels=True,
+                    )
                 )
     return charts

@@ -77,7 +77,7 @@ def render(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any]]) ->
     )
     environment.filters["words"] = reading.words
     arms = arms_of(summary)
-    sample = sample_episodes(episodes)
+    sample = sample_episodes(episodes, list(arms))
     script = _asset("transcripts.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     embedded = {"arms": {name: index for index, name in enumerate(arms)}, "episodes": list(sample.records)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +34,15 @@ class Sample:
 
 
 def sample_episodes(
-    episodes: Iterable[Mapping[str, Any]], limit: int = MAX_EPISODES, budget: int = MAX_BYTES
+    episodes: Iterable[Mapping[str, Any]],
+    arms: Sequence[str] = (),
+    limit: int = MAX_EPISODES,
+    budget: int = MAX_BYTES,
 ) -> Sample:
     """Draw at most `limit` episodes, spread evenly over arms, and inside an arm over phases and steps.
 
-    Reads `episodes` once and holds at most a few times `limit` of them. The choice depends on the set of
-    episodes only, not on their order.
+    `arms` gives the reading order; arms that it does not name come last, by name. `episodes` is read once and at
+    most a few times `limit` of it are held. The choice depends on the set of episodes only, not on their order.
     """
     total = 0
     held: list[tuple[_Key, int, Record]] = []
@@ -56,8 +59,15 @@ def sample_episodes(
         if spent + size <= budget:
             spent += size
             chosen.append(record)
-    order = {arm: index for index, arm in enumerate(dict.fromkeys(record["arm"] for record in chosen))}
-    chosen.sort(key=lambda record: (order[record["arm"]], record["phase"], record["step"], record["id"]))
+    order = {arm: index for index, arm in enumerate(arms)}
+
+    def reading_order(record: Record) -> tuple[Any, ...]:
+        arm = record["arm"]
+        # "train" before "panel": what it learned from, then what that was worth.
+        late = record["phase"] != "train"
+        return order.get(arm, len(order)), arm, record["step"], late, record["id"], record["seed"]
+
+    chosen.sort(key=reading_order)
     return Sample(tuple(chosen), total)
 
 
