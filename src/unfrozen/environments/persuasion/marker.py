@@ -12,12 +12,12 @@ from decimal import Decimal
 
 from unfrozen.environments.persuasion.corpus import ENDOWMENT
 
-_MARKER = re.compile(r"[*_`]*\[\s*(donat\w*)([^\[\]]*)\][*_`]*", re.IGNORECASE)
-_UNCLOSED = re.compile(r"[*_`]*\[\s*donat[^\[\]\n]*(?:\n|$)", re.IGNORECASE)
+_OPENS = re.compile(r"[*_`]*\[\s*(donat\w*)", re.IGNORECASE)
+_EMPHASIS = "*_`"
 _NUMBER = r"([0-9]+(?:\.[0-9]{1,2})?|\.[0-9]{1,2})"
 _DOLLARS = re.compile(rf"(?:\$\s*{_NUMBER}|{_NUMBER}\s*(?:\$|usd|dollars?|bucks?)?)", re.IGNORECASE)
 _CENTS = re.compile(r"([0-9]+)\s*(?:¢|cents?)", re.IGNORECASE)
-_WORDED = re.compile(r"(?:an?\s+)?([a-z]+)\s+(dollars?|cents?|bucks?)", re.IGNORECASE)
+_WORDED = re.compile(r"([a-z]+)\s+(dollars?|cents?|bucks?)", re.IGNORECASE)
 _NEGATIVE = re.compile(r"[-−]\s*\$?\s*[0-9.]+.*|\$\s*[-−]\s*[0-9.]+.*")
 _NOTHING = ("nothing", "none", "zero")
 _UNITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -25,6 +25,7 @@ _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 _WORDS = {word: value for value, word in enumerate(_UNITS)} | {
     word: 10 * value for value, word in enumerate(_TENS, start=2)
 }
+_WORDS["a"] = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +54,16 @@ def read_turn(text: str) -> Reading:
     """
     amounts: set[Decimal] = set()
     problems: list[str] = []
-
-    def take(match: re.Match[str]) -> str:
+    public = text
+    # What closes in on a removed marker can form another one, so the search starts anew each time.
+    while (opening := _OPENS.search(public)) is not None:
+        end, closed = _end(public, opening.end())
+        content = public[opening.end() : end].rstrip(_EMPHASIS).removesuffix("]" if closed else "")
         try:
-            amounts.add(_amount(match[1], match[2]))
+            amounts.add(_amount(opening[1], content, closed))
         except ValueError as error:
             problems.append(str(error))
-        return " "
-
-    public, before = text, None
-    while public != before:
-        # Removing the inner of two nested brackets leaves the outer one, which is read in the next round.
-        before = public
-        public = _MARKER.sub(take, public)
-        public, unclosed = _UNCLOSED.subn(" ", public)
-        if unclosed:
-            problems.append("its bracket is not closed")
+        public = f"{public[: opening.start()]} {public[end:]}"
     if public != text:
         public = re.sub(r"[ \t]+([.,!?;:])", r"\1", re.sub(r"[ \t]{2,}", " ", public))
     public = public.strip()
@@ -79,8 +74,30 @@ def read_turn(text: str) -> Reading:
     return Reading(public, amount=float(amounts.pop()) if amounts else None)
 
 
-def _amount(keyword: str, content: str) -> Decimal:
+def _end(text: str, start: int) -> tuple[int, bool]:
+    """Where a marker whose bracket is open at `start` ends, and whether it is closed.
+
+    It ends behind its own closing bracket and the emphasis around it; without one, at the end of the line.
+    """
+    depth = 1
+    for place in range(start, len(text)):
+        if text[place] == "\n":
+            return place, False
+        depth += {"[": 1, "]": -1}.get(text[place], 0)
+        if depth == 0:
+            place += 1
+            while place < len(text) and text[place] in _EMPHASIS:
+                place += 1
+            return place, True
+    return len(text), False
+
+
+def _amount(keyword: str, content: str, closed: bool) -> Decimal:
     """Read what stands between "[donate" and "]" as dollars. Raises ValueError with the reason."""
+    if not closed:
+        raise ValueError("its bracket is not closed")
+    if "[" in content:
+        raise ValueError("it has a bracket inside its bracket")
     if keyword.lower() != "donate":
         raise ValueError(f"it begins with {keyword!r} instead of DONATE")
     body = re.sub(r"^\s*[:=]\s*", "", content).strip()

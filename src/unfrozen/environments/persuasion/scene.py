@@ -30,6 +30,9 @@ from unfrozen.environments.persuasion.corpus import ENDOWMENT
 from unfrozen.environments.persuasion.marker import read_turn, render_marker
 from unfrozen.environments.protocol import Cue, Heard, RoleView
 
+_LONGEST_BALLOT = 200
+"""Characters of a ballot answer that is read as JSON; text beyond is no answer, and may be deep or huge on purpose."""
+
 Phase = Literal["agent", "user", "marker", "ballot", "over"]
 
 
@@ -158,6 +161,8 @@ class PersuasionScene:
         answer = text.strip()
         if answer in self._amounts:
             return self._amounts[answer]
+        if len(answer) > _LONGEST_BALLOT:
+            return None
         try:
             record = json.loads(answer)
         except json.JSONDecodeError:
