@@ -56,13 +56,17 @@ _RANGE_BEFORE = re.compile(
     r"\b(?:between|from|up to|anywhere|range of|as little as|as much as|less than|at least)\s*$", _FLAGS
 )
 _RANGE_AFTER = re.compile(r"^\s*(?:-|–|to|or|and)\s*(?:\$\s?)?(?:\d|\.\d|all\b|two|three|five|ten)", _FLAGS)
-_RANGE_JOIN = re.compile(r"(?:\d|\ball|\bone|\btwo)\s*(?:\$|dollars?|cents?)?\s*(?:-|–|\bto\b|\bor\b)\s*$", _FLAGS)
+_RANGE_JOIN = re.compile(
+    r"(?:\d|\ball|\bone|\btwo)\s*(?:\$|dollars?|cents?)?\s*(?:-|–|\bto\b|\bor\b)\s*$"
+    r"|\bbetween\s+\S+(?:\s+(?:dollars?|cents?))?\s+and\s*$",
+    _FLAGS,
+)
 _SHARE_RANGE_BEFORE = re.compile(r"\b(?:to|or|some or|between)\s*$", _FLAGS)
 _SHARE_RANGE_AFTER = re.compile(r"^\s*or\b", _FLAGS)
 
 _TWO_DOLLARS = re.compile(
     r"\b(?:payment|task|hit|pays?|paid|earn\w*|only get)\b[^.?!]{0,25}"
-    r"(?:\$ ?2(?:\.00)?\b(?!\.)|\b2 dollars|two dollars)"
+    r"(?:\$ ?2(?:\.00)?\b(?!\.\d)|\b2 dollars|two dollars)"
     r"|\(\$2\)|\b2 dollar hit|\$2 (?:task |hit )?(?:payment|for this|you|that you|i)|\b2 bucks\b"
     r"|\bof (?:the|my|your|our) \$ ?2\b|\b(?:entire|full|whole) \$ ?2\b",
     _FLAGS,
