@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,17 +26,20 @@ def episode_from_json(line: bytes | str) -> Episode:
 
 
 def write_episodes(path: Path, episodes: Iterable[Episode]) -> None:
-    """Write a zstd-compressed JSONL file, atomically."""
+    """Write a zstd-compressed JSONL file with a checksum, atomically."""
     plain = b"".join(episode_to_json(episode) + b"\n" for episode in episodes)
-    write_atomically(path, zstandard.ZstdCompressor(level=6).compress(plain))
+    write_atomically(path, zstandard.ZstdCompressor(level=6, write_checksum=True).compress(plain))
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:
     """Yield the episodes of a file. Raises UsageError that names the file and line where it is damaged."""
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as reader:
-        number = 0
+    try:
+        # The whole frame at once: a streaming reader would take a file cut short for a complete one.
+        lines = zstandard.ZstdDecompressor().decompress(path.read_bytes()).splitlines()
+    except (OSError, zstandard.ZstdError) as error:
+        raise UsageError(f"{path}: cannot be read as an episode file ({error})") from error
+    for number, line in enumerate(lines, start=1):
         try:
-            for number, line in enumerate(io.TextIOWrapper(reader, encoding="utf-8"), start=1):  # noqa: B007
-                yield episode_from_json(line)
-        except (ValidationError, zstandard.ZstdError) as error:
-            raise UsageError(f"{path}, line {number}: not a readable episode record ({error})") from error
+            yield episode_from_json(line)
+        except ValidationError as error:
+            raise UsageError(f"{path}, line {number}: not an episode record ({error.errors()[0]['msg']})") from error
