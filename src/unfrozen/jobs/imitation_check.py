@@ -59,10 +59,12 @@ class Check:
 
     async def measure(self, ref: AdapterRef | None) -> dict[str, Any]:
         """Everything about one version (None: the base model), as the summary writes it."""
+        # Sampling goes first: engines keep what they read of a talk, and the other measures find it there.
+        next_turns = await self._next_turns(ref)
         row: dict[str, Any] = {
-            "perplexity": await self._perplexity(ref),
-            "next_turns": _speech_row(await self._next_turns(ref), self.role, last_only=True),
+            "next_turns": _speech_row(next_turns, self.role, last_only=True),
             "ballot": await self._ballots(ref),
+            "perplexity": await self._perplexity(ref),
             "talks": None,
         }
         if self.environment is not None and self.settings.partner is not None:
