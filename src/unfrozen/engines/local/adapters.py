@@ -13,6 +13,7 @@ the parameters' storage until the next optimizer step moves the parameters to fr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,7 +121,8 @@ class AdapterBank:
         self._versions: dict[AdapterRef, Version] = {}
         self._next: dict[str, int] = {}
         self._packs: dict[tuple[AdapterRef, ...], _Pack] = {}
-        self._routed: set[str] = set()
+        self._wired: dict[str, Any] = {}
+        """Modules whose forward pass follows the route, by name."""
         self.route: Route | None = None
 
     # -- trainable adapters ---------------------------------------------------------------------------------
@@ -143,14 +145,16 @@ class AdapterBank:
             bias="none",
             task_type="CAUSAL_LM",
         )
-        with torch.random.fork_rng(devices=[]):
+        self._unwire()
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # PEFT asks transformers for a name it has retired
             torch.manual_seed(seed)
             if self._peft is None:
                 self._peft = PeftModel(self._model, config, adapter_name=key)
             else:
                 self._peft.add_adapter(key, config)
         self._peft.eval()
-        self._install_routes()
+        self._wire()
         parameters = {}
         for module_name, module in self._lora_layers():
             if key in module.lora_A:
@@ -197,6 +201,7 @@ class AdapterBank:
                 raise UsageError(f"{ref} is already published with other weights; a version is never reused")
             return
         self._versions[ref] = version
+        self._wire()
         self._next[ref.name] = max(self._next.get(ref.name, 0), ref.version + 1)
 
     def version(self, ref: AdapterRef) -> Version:
@@ -269,15 +274,25 @@ class AdapterBank:
         pack = self._packs[needed] = _Pack(needed, scales, matrices, owners)
         return pack
 
-    def _install_routes(self) -> None:
-        for name, module in self._lora_layers():
-            if name not in self._routed:
+    def _wire(self) -> None:
+        """Let every layer that an adapter may change follow the route: PEFT's, and those of frozen versions."""
+        used = {name for version in self._versions.values() for name in version.weights}
+        layers = dict(self._lora_layers())
+        layers.update((name, m) for name, m in self._linears() if name in used and name not in layers)
+        for name, module in layers.items():
+            if name not in self._wired:
                 module.forward = self._routed_forward(name, module)
-                self._routed.add(name)
+                self._wired[name] = module
+
+    def _unwire(self) -> None:
+        """Give all layers their own forward pass back, so that PEFT may wrap them."""
+        for module in self._wired.values():
+            del module.forward
+        self._wired.clear()
 
     def _routed_forward(self, name: str, module: Any) -> Callable[..., Tensor]:
         plain = module.forward
-        base = module.base_layer
+        base = module.base_layer if isinstance(module, LoraLinear) else plain
 
         def forward(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             route = self.route
