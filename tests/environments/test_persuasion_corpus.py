@@ -129,6 +129,17 @@ def test_a_missing_field_of_a_convokit_record_is_named(tmp_path: Path) -> None:
     assert "donation_ee" in error_of(folder)
 
 
+def test_a_speaker_without_a_survey_object_is_named(tmp_path: Path) -> None:
+    folder = copy(OWN_CONVOKIT, tmp_path)
+    speakers = json.loads((folder / "speakers.json").read_text())
+    speakers["guest_02"]["meta"] = None
+    (folder / "speakers.json").write_text(json.dumps(speakers))
+    assert "'guest_02'" in error_of(folder)
+    del speakers["guest_02"]
+    (folder / "speakers.json").write_text(json.dumps(speakers))
+    assert "'guest_02'" in error_of(folder)
+
+
 @pytest.mark.parametrize(("column", "value"), [("B6", "lots"), ("B6", "inf"), ("B4", "2"), ("age.x", "old")])
 def test_an_unreadable_cell_is_named(tmp_path: Path, column: str, value: str) -> None:
     folder = copy(OWN_CSV, tmp_path)

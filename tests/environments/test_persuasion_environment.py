@@ -46,6 +46,12 @@ def test_tasks_are_persona_pairs_as_plain_json(own: PersuasionEnvironment) -> No
         assert set(task.data) == {"persuader", "persuadee"}
 
 
+def test_the_dialogues_of_the_splits_are_those_of_the_corpus(own: PersuasionEnvironment) -> None:
+    parts = [dialogue for split in SPLITS for dialogue in own.dialogues(split)]
+    assert sorted(parts, key=lambda d: d.id) == sorted(own.dialogues(), key=lambda d: d.id)
+    assert [d.id for d in own.dialogues("train")] == [task.id for task in own.tasks("train")]
+
+
 def test_both_layouts_give_the_same_tasks(own: PersuasionEnvironment) -> None:
     other = PersuasionEnvironment(PersuasionConfig(corpus=str(OWN_CONVOKIT)))
     assert all(own.tasks(split) == other.tasks(split) for split in SPLITS)

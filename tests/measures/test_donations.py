@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from unfrozen.core.errors import UsageError
+from unfrozen.environments.persuasion import load_corpus
 from unfrozen.measures.distributions import compare_donations
-from unfrozen.measures.donations import corpus_payment, human_donations, measure_donations
+from unfrozen.measures.donations import corpus_payment, human_donations, measure_donations, read_labels
+from unfrozen.measures.stated import stated_donation
 
 OWN = Path(__file__).parents[1] / "data" / "persuasion"
 HUMAN = Path(os.environ.get("UNFROZEN_P4G", Path(__file__).parents[3] / "shared" / "data" / "persuasion-for-good"))
@@ -99,3 +101,15 @@ def test_stated_donations_are_read_better_than_the_bar_on_the_human_labels() -> 
     assert accuracy.dialogues == 153
     assert accuracy.within_cent > 0.83
     assert accuracy.mentioned > 0.89
+
+
+@needs_human_corpus
+def test_dialogues_nobody_labelled_are_read_as_well_as_the_labelled_ones() -> None:
+    """Where people say a sum and give one, the two agree in 4 of 5 dialogues; annotators find the same share."""
+    labelled = read_labels(HUMAN / "intended_donation_dev.csv")
+    unseen = [dialogue for dialogue in load_corpus(HUMAN) if dialogue.id not in labelled]
+    pairs = [(stated_donation(d.turns, corpus_payment(d.id)), d.donation) for d in unseen if d.donated]
+    both = [(stated, given) for stated, given in pairs if stated is not None and 0 < stated <= 2]
+    agreement = sum(abs(stated - given) < 0.011 for stated, given in both) / len(both)
+    assert len(both) > 300
+    assert agreement > 0.77

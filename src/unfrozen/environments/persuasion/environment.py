@@ -38,9 +38,9 @@ class PersuasionEnvironment:
         self._split = split_of(everything)
         self._component = components(everything)
 
-    def dialogues(self, split: Split) -> tuple[Dialogue, ...]:
-        """The human dialogues of a split, in corpus order (for imitation: use train)."""
-        return tuple(dialogue for id, dialogue in self._dialogues.items() if self._split[id] == split)
+    def dialogues(self, split: Split | None = None) -> tuple[Dialogue, ...]:
+        """The human dialogues of a split (imitation learns from train), or all of them, in corpus order."""
+        return tuple(d for d in self._dialogues.values() if split is None or self._split[d.id] == split)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """One task for each dialogue of the split, in corpus order. Raises UsageError where there is none."""

@@ -107,6 +107,8 @@ def read_convokit(utterances_file: Path, conversations_file: Path, speakers_file
             if user not in speakers:
                 raise UsageError(f"{speakers_file}: speaker {user!r} of conversation {key!r} is missing")
             survey = speakers[user].get("meta", speakers[user])
+            if not isinstance(survey, dict):
+                raise UsageError(f"{speakers_file}: meta of speaker {user!r} is not a JSON object")
             cells.append(_cells(survey, "", f"{speakers_file}: speaker {user!r}"))
         donation = _number(_field(meta, ("donation_ee",), where), f"{where}: donation_ee")
         id = str(_field(meta, ("dialogue_id",), where))
@@ -172,6 +174,8 @@ def _csv_rows(file: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
                 rows.append((number, row))
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{file} is not a UTF-8 CSV file: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     if not rows:
         raise UsageError(f"{file} has a header but no rows")
     return rows
@@ -212,6 +216,8 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{file} is not UTF-8 text: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _field(record: object, names: tuple[str, ...], where: str) -> Any:
