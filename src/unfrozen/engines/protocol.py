@@ -78,9 +78,9 @@ class Datum:
 class LossSpec:
     """Which loss, with its settings. r is the ratio of the trainer's to the sampler's probability of a token.
 
-    importance_sampling: -sum r A.  ppo: -sum min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), with a
-    second bound for A < 0 as in dual-clip PPO when `dual_clip` > 1.  cispo: -sum sg(clip(r)) A log p
-    (arXiv 2506.13585).  cross_entropy: -sum w log p.
+    importance_sampling: -sum r A.  ppo: -sum min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)
+    (arXiv 1707.06347).  cispo: -sum sg(clip(r, 1 - clip_low, 1 + clip_high)) A log p (arXiv 2506.13585).
+    cross_entropy: -sum w log p.
     `temperature` must be the sampling temperature: log-probabilities are taken after it.
     """
 
