@@ -38,9 +38,7 @@ def test_leave_one_out_is_the_reward_minus_the_mean_of_the_others(batch: list[tu
 @given(batches)
 def test_batch_advantages_are_centred_over_everything(batch: list[tuple[float, int]]) -> None:
     rewards, groups = [r for r, _ in batch], [g for _, g in batch]
-    assert advantages(rewards, groups, "batch").values == pytest.approx(
-        np.array(rewards) - np.mean(rewards), abs=1e-9
-    )
+    assert advantages(rewards, groups, "batch").values == pytest.approx(np.array(rewards) - np.mean(rewards), abs=1e-9)
 
 
 @given(batches)

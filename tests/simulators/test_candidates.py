@@ -16,7 +16,12 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size
 weights = st.one_of(st.floats(), st.integers(-3, 3), st.none(), st.just("0.2"), st.just("many"), st.booleans())
 
 
-@given(st.lists(st.tuples(words, st.floats(0.01, 1)), min_size=1, max_size=5, unique_by=lambda c: " ".join(c[0].split())))
+sets = st.lists(
+    st.tuples(words, st.floats(0.01, 1)), min_size=1, max_size=5, unique_by=lambda c: " ".join(c[0].split())
+)
+
+
+@given(sets)
 def test_a_well_formed_set_is_read_whole_and_normalised(items: list[tuple[str, float]]) -> None:
     written = json.dumps({"replies": [{"text": t, "probability": p} for t, p in items]})
     candidates = read_candidates(written, 5, weighted=True)
@@ -64,7 +69,7 @@ def test_what_models_really_write_is_read(written: str, texts: list[str]) -> Non
 
 
 def test_duplicates_are_merged_and_their_weights_added() -> None:
-    written = '[{"text": "yes", "probability": 0.2}, {"text": " yes", "probability": 0.3}, {"text": "no", "probability": 0.5}]'
+    written = '[{"text": "yes", "p": 0.2}, {"text": " yes", "p": 0.3}, {"text": "no", "p": 0.5}]'
     assert read_candidates(written, 5, weighted=True) == (Candidate("yes", 0.5), Candidate("no", 0.5))
 
 
