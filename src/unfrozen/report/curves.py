@@ -18,12 +18,12 @@ _WHOLE_RUN = (
     ("policy_entropy", "Policy entropy", "nats/token"),
     ("distinct_n", "Distinct-n of the agent's replies", ""),
     ("reward", "Mean training reward", ""),
-    ("kl_agent", "Agent's KL to its reference", "nats/token"),
+    ("kl_agent", "Agent's KL to reference", "nats/token"),
 )
 _SIMULATOR = (
     ("consistent", "consistency", ""),
     ("reward", "reward", ""),
-    ("kl", "KL to its reference", "nats/token"),
+    ("kl", "KL to reference", "nats/token"),
 )
 
 
@@ -57,7 +57,7 @@ def read_curves(summary: Mapping[str, Any]) -> Curves:
         lines = [
             Line(name, index, points)
             for index, (name, rows) in enumerate(curves.items())
-            if (points := points_of(rows, key))
+            if len(points := points_of(rows, key)) > 1
         ]
         if lines:
             whole.append(line_chart(lines, title=title, unit=unit, x_max=x_max, end_labels=True))
@@ -73,13 +73,16 @@ def untrained_success(summary: Mapping[str, Any]) -> float | None:
 
 
 def success_lines(rows: Sequence[tuple[float, Mapping[str, Any]]], arm: int) -> list[Line]:
-    """The training line and the held-out line of one arm, each with its intervals where they are given."""
+    """The training line and the held-out line of one arm, each with its intervals where they are given.
+
+    A single measurement makes no line: the untrained policy's is drawn as a reference instead.
+    """
     pairs = (("training", "train_success", "train_interval"), ("held out", "heldout_success", "heldout_interval"))
     lines = []
     for label, key, bounds in pairs:
         points = points_of(rows, key)
         band = tuple((x, *ends) for x, row in rows if (ends := interval(row.get(bounds))) is not None)
-        if points:
+        if len(points) > 1:
             lines.append(Line(label, arm, points, band, hollow=label == "training"))
     return lines
 
@@ -110,7 +113,7 @@ def _simulator_charts(curves: Mapping[str, Sequence[tuple[float, Mapping[str, An
         names = dict.fromkeys(str(name) for _, simulators in nested for name in simulators)
         for key, title, unit in _SIMULATOR:
             series = {name: [(step, mapping(simulators.get(name))) for step, simulators in nested] for name in names}
-            lines = [Line(name, index, found) for name in names if (found := points_of(series[name], key))]
+            lines = [Line(name, index, found) for name in names if len(found := points_of(series[name], key)) > 1]
             if lines:
                 charts.append(
                     line_chart(

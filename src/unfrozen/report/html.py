@@ -92,9 +92,10 @@ def render(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any]]) ->
         script_hash=digest,
         colours=[*arm_colours(arms).values(), OTHER],
         overview=_overview(arms),
-        verdicts=_verdicts(arms),
+        verdicts=_verdicts(arms, str(mapping(summary.get("verdict")).get("sentence"))),
         curves=read_curves(summary),
         results=tables.results_table(summary),
+        metrics=tables.metrics_table(summary),
         seeds=tables.seed_table(summary),
         panel=tables.panel_table(summary),
         panel_details=tables.panel_details(summary),
@@ -127,7 +128,7 @@ def _head(summary: Mapping[str, Any]) -> dict[str, Any]:
         "environment": str(summary.get("environment") or ""),
         "sentence": str(verdict.get("sentence") or "No verdict was reached."),
         "state": state,
-        "mark": {"collapsed": "Collapsed", "held": "Not collapsed", "open": "Not judged"}[state],
+        "mark": {"collapsed": "Collapsed", "held": "Not collapsed", "open": "No verdict"}[state],
     }
 
 
@@ -147,7 +148,9 @@ def _measure(arm: Mapping[str, Any], key: str, bounds: str) -> Measure | None:
     if value is None:
         return None
     ends = interval(arm.get(bounds))
-    seeds = [number(mapping(row).get(key)) for row in sequence(arm.get("seed_results"))]
+    rows = sequence(arm.get("seed_results"))
+    # One seed alone is the arm itself.
+    seeds = [number(mapping(row).get(key)) for row in rows] if len(rows) > 1 else []
     return Measure(
         at=_percent(value),
         text=reading.fraction(value),
@@ -172,16 +175,22 @@ def _overview(arms: Mapping[str, Mapping[str, Any]]) -> list[OverviewRow]:
     return rows
 
 
-def _verdicts(arms: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What is said of each arm in words: its verdict and its alarms."""
+def _verdicts(arms: Mapping[str, Mapping[str, Any]], headline: str) -> list[dict[str, Any]]:
+    """What is said of each arm in words, beyond the headline: its verdict and its alarms."""
     found = []
     for index, (name, arm) in enumerate(arms.items()):
         sentence = str(mapping(arm.get("verdict")).get("sentence") or "")
         alarms = [mapping(alarm) for alarm in sequence(arm.get("alarms"))]
-        said = [(reading.count(alarm.get("step")), str(alarm.get("sentence") or "")) for alarm in alarms]
+        said = [(_when(alarm), str(alarm.get("sentence") or "")) for alarm in alarms]
+        sentence = "" if sentence == headline else sentence
         if sentence or said:
             found.append({"name": name, "arm": index, "sentence": sentence, "alarms": said})
     return found
+
+
+def _when(alarm: Mapping[str, Any]) -> str:
+    parts = [f"{key} {alarm[key]}" for key in ("seed", "step") if alarm.get(key) is not None]
+    return ", ".join(parts)
 
 
 def _order(summary: Mapping[str, Any]) -> dict[str, Any] | None:

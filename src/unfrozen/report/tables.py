@@ -78,8 +78,7 @@ def _arm_table(summary: Mapping[str, Any], columns: Sequence[tuple[str, Read]]) 
 
 
 def results_table(summary: Mapping[str, Any]) -> Table | None:
-    """Success with its intervals, diversity, reward and the environment's own metrics, for each arm."""
-    metrics = dict.fromkeys(str(name) for arm in arms_of(summary).values() for name in mapping(arm.get("metrics")))
+    """Success with its intervals, diversity and reward, for each arm."""
     return _arm_table(
         summary,
         [
@@ -88,9 +87,14 @@ def results_table(summary: Mapping[str, Any]) -> Table | None:
             ("policy entropy", _plain("policy_entropy", reading.fraction)),
             ("distinct-n", _plain("distinct_n", reading.fraction)),
             ("mean reward", _plain("mean_reward", reading.fraction)),
-            *((reading.words(name), _metric(name)) for name in metrics),
         ],
     )
+
+
+def metrics_table(summary: Mapping[str, Any]) -> Table | None:
+    """The environment's own metrics, for each arm."""
+    metrics = dict.fromkeys(str(name) for arm in arms_of(summary).values() for name in mapping(arm.get("metrics")))
+    return _arm_table(summary, [(reading.words(name), _metric(name)) for name in metrics])
 
 
 def trust_table(summary: Mapping[str, Any]) -> Table | None:
@@ -165,16 +169,19 @@ def panel_table(summary: Mapping[str, Any]) -> Table | None:
 
 
 def panel_details(summary: Mapping[str, Any]) -> Table | None:
-    """Every arm with every panel member on one line: success, interval, reward and episodes."""
+    """Every arm with every simulator that it was measured with on one line, those of its training first."""
     rows = []
     for index, (name, arm) in enumerate(arms_of(summary).items()):
-        for member, result in mapping(arm.get("panel")).items():
+        sides = [("own", "training"), ("panel", "held out")]
+        members = [(side, member, found) for key, side in sides for member, found in mapping(arm.get(key)).items()]
+        for side, member, result in members:
             found = mapping(result)
             rows.append(
                 Row(
                     name,
                     index,
                     (
+                        Cell(side),
                         Cell(str(member)),
                         Cell(str(found.get("family") or MISSING)),
                         Cell(reading.fraction(found.get("success"))),
@@ -186,7 +193,7 @@ def panel_details(summary: Mapping[str, Any]) -> Table | None:
             )
     if not rows:
         return None
-    names = ("arm", "panel member", "family", "success", "95 % interval", "reward", "episodes")
+    names = ("arm", "simulators", "name", "family", "success", "95 % interval", "reward", "episodes")
     return Table(tuple(Heading(name) for name in names), tuple(rows))
 
 

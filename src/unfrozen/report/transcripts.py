@@ -22,7 +22,9 @@ MAX_TEXT = 8_000
 """Characters shown of one text; the rest is in the run's episode file."""
 
 Record = dict[str, Any]
-_Key = tuple[Any, ...]
+_Key = tuple[str, str, str]
+_Held = tuple[_Key, int, Mapping[str, Any]]
+"""Where an episode belongs, its lot, and the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +47,16 @@ def sample_episodes(
     most a few times `limit` of it are held. The choice depends on the set of episodes only, not on their order.
     """
     total = 0
-    held: list[tuple[_Key, int, Record]] = []
+    held: list[_Held] = []
     for episode in episodes:
         total += 1
-        record = _record(episode)
-        held.append((_place(record), _lot(record), record))
+        held.append((_place(episode), _lot(episode), episode))
         if len(held) >= 4 * max(limit, 1):
             held = _first(held, limit)
     chosen: list[Record] = []
     spent = 0
-    for _, _, record in _first(held, limit):
+    for _, _, episode in _first(held, limit):
+        record = _record(episode)
         size = len(to_json(record))
         if spent + size <= budget:
             spent += size
@@ -77,35 +79,35 @@ def to_json(value: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _place(record: Record) -> _Key:
-    return record["arm"], record["phase"], record["step"]
+def _place(episode: Mapping[str, Any]) -> _Key:
+    return str(episode.get("arm") or ""), str(episode.get("phase") or ""), str(episode.get("step"))
 
 
-def _lot(record: Record) -> int:
+def _lot(episode: Mapping[str, Any]) -> int:
     """A number that stands for a random draw, but belongs to the episode."""
-    parts = (record[key] for key in ("arm", "phase", "step", "id", "seed", "sample"))
-    return derive_seed("transcript", *(str(part) for part in parts))
+    name = "\n".join(str(episode.get(key)) for key in ("arm", "phase", "step", "id", "seed", "sample"))
+    return derive_seed("transcript", name)
 
 
-def _first(held: list[tuple[_Key, int, Record]], limit: int) -> list[tuple[_Key, int, Record]]:
+def _first(held: list[_Held], limit: int) -> list[_Held]:
     """Return the `limit` episodes that come first when arms take turns, and inside an arm its steps do.
 
     An episode's position never improves as more are read, so dropping the rest early changes nothing.
     """
-    strata: dict[_Key, list[tuple[int, Record]]] = defaultdict(list)
-    for place, lot, record in held:
-        strata[place].append((lot, record))
-    arms: dict[str, list[tuple[int, int, _Key, int, Record]]] = defaultdict(list)
+    strata: dict[_Key, list[_Held]] = defaultdict(list)
+    for entry in held:
+        strata[entry[0]].append(entry)
+    arms: dict[str, list[tuple[int, int, _Held]]] = defaultdict(list)
     for place, members in strata.items():
-        turn = derive_seed("transcript", *(str(part) for part in place))
-        for rank, (lot, record) in enumerate(sorted(members, key=lambda pair: pair[0])):
-            arms[place[0]].append((rank, turn, place, lot, record))
-    queue: list[tuple[int, str, _Key, int, Record]] = []
-    for arm, entries in arms.items():
-        entries.sort(key=lambda entry: (entry[0], entry[1]))
-        queue += [(position, arm, place, lot, record) for position, (_, _, place, lot, record) in enumerate(entries)]
-    queue.sort(key=lambda entry: (entry[0], entry[1]))
-    return [(place, lot, record) for _, _, place, lot, record in queue[:limit]]
+        turn = derive_seed("transcript", *place)
+        members.sort(key=lambda entry: entry[1])
+        arms[place[0]] += [(rank, turn, entry) for rank, entry in enumerate(members)]
+    queue: list[tuple[int, str, _Held]] = []
+    for arm, waiting in arms.items():
+        waiting.sort(key=lambda candidate: candidate[:2])
+        queue += [(position, arm, entry) for position, (_, _, entry) in enumerate(waiting)]
+    queue.sort(key=lambda candidate: candidate[:2])
+    return [entry for _, _, entry in queue[:limit]]
 
 
 def _record(episode: Mapping[str, Any]) -> Record:
