@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from unfrozen.core.errors import UsageError
+from unfrozen.core.errors import EpisodeError, UsageError
 from unfrozen.core.messages import Message, ToolCall
+from unfrozen.engines.catalog import known
 from unfrozen.engines.chat import OPENER, PLAIN_TEMPLATE, HFChatFormat
 
 CHATML = (
@@ -250,3 +251,17 @@ def test_reasoning_is_not_said_and_a_cut_one_leaves_nothing():
     chat = FORMATS["reasoning"]
     assert chat.parse("<think>they are poor</think>\n\nHello.").content == "Hello."
     assert chat.parse("<think>they are").content == ""
+
+
+def test_the_labs_own_word_level_model_talks_turn_by_turn_too():
+    from transformers import AutoTokenizer
+
+    chat = HFChatFormat(AutoTokenizer.from_pretrained(known("lab").folder), "lab")
+    words = [chat.decode([token]) for token in range(5, 60)]
+    talk = [Message("system", words[10]), Message("assistant", " ".join(words[20:25]))]
+    heard = Message("user", " ".join(words[30:34]))
+    stream = [*chat.prompt(talk[:1]), *chat.encode(talk[1].content), chat.end_tokens[0], *chat.bridge(True, [heard])]
+    assert stream == chat.prompt([*talk, heard])
+    assert chat.decode(chat.encode(talk[1].content)) == talk[1].content
+    with pytest.raises(EpisodeError, match="lab: its tokenizer cannot read"):
+        chat.bridge(True, [Message("user", "antidisestablishmentarianism")])

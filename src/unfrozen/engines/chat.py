@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from jinja2 import TemplateError
 
-from unfrozen.core.errors import UsageError
+from unfrozen.core.errors import EpisodeError, UsageError
 from unfrozen.core.messages import Message
 from unfrozen.engines.toolcalls import explain_tools, read_tool_calls, written_arguments, written_out
 
@@ -99,6 +99,7 @@ class HFChatFormat:
         """Tokens of a whole conversation, up to where the assistant's next reply starts.
 
         Where the template does not write tools as `<tool_call>` JSON they are explained in the system prompt.
+        Here as everywhere, a word that a closed vocabulary lacks is an EpisodeError("format").
         """
         return self._encode(self._render(messages, self.layout, tools=tools))
 
@@ -128,7 +129,10 @@ class HFChatFormat:
         return Message("assistant", said, calls)
 
     def _encode(self, text: str) -> list[int]:
-        return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+        try:
+            return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+        except Exception as error:  # what `tokenizers` raises has no type of its own
+            raise EpisodeError("format", f"{self.name}: its tokenizer cannot read {text[-80:]!r}: {error}") from error
 
     def _plain(self, text: str) -> str:
         """Text without the text of special tokens, also of those that a removal puts together."""
