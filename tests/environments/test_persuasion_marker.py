@@ -127,16 +127,36 @@ def test_every_amount_above_two_dollars_is_rejected(cents: int) -> None:
 
 
 pieces = st.lists(
-    st.sampled_from(["[", "]", "DONATE", "donate", " $1", " $3", "[DONATE $1]", "[DONATE ", "text", "\n", "*", " "])
+    st.sampled_from(
+        [
+            "[",
+            "]",
+            "DONATE",
+            "donate",
+            " $1",
+            " $3",
+            "[DONATE $1]",
+            "[DONATE ",
+            "[STUDY]",
+            "study",
+            "text",
+            "\n",
+            "*",
+            " ",
+        ]
+    )
 )
 
 
 @given(st.one_of(st.text(), pieces.map("".join)))
 @example("[DON[DONATE $1]ATE $2]")
 @example("[[DONATE $1]DONATE $1]")
+@example("[[DONATE $1]STUDY]")
+@example("[[STUDY]DONATE $1]")
 def test_what_the_other_hears_never_holds_a_marker(text: str) -> None:
     public = read_turn(text).public
     again = read_turn(public)
     assert again.amount is None
     assert again.problem is None
     assert again.public == public
+    assert "[STUDY]" not in public.upper()

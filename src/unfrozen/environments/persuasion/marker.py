@@ -1,7 +1,9 @@
 """The decision marker `[DONATE $x]`: how it is read, and how it is removed from what the other hears.
 
 A marker is a bracket that opens with a word on "donat-". It is an amount, or it is *rejected* with a reason;
-it is never guessed from the prose around it. Brackets that open with anything else are ordinary text.
+it is never guessed from the prose around it. Brackets that open with anything else are ordinary text, but for
+the tag `[STUDY]`, by which both parties know the scene's own messages: it is removed too, so that neither can
+speak in the scene's name.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from decimal import Decimal
 
 from unfrozen.environments.persuasion.corpus import ENDOWMENT
 
+STUDY = "[STUDY]"
+"""Opens every message of the scene itself."""
+
+_STUDY = re.compile(r"\[\s*study\b[^\[\]\n]*\]", re.IGNORECASE)
 _OPENS = re.compile(r"[*_`]*\[\s*(donat\w*)", re.IGNORECASE)
 _EMPHASIS = "*_`"
 _NUMBER = r"([0-9]+(?:\.[0-9]{1,2})?|\.[0-9]{1,2})"
@@ -47,7 +53,7 @@ def render_marker(amount: float) -> str:
 
 
 def read_turn(text: str) -> Reading:
-    """Read the markers of one turn and remove them.
+    """Read the markers of one turn and remove them, and the scene's tag.
 
     Several markers count as one if all say the same amount. Nested, unclosed, differing, unreadable, negative
     ones and those above $2 are rejected.
@@ -55,8 +61,11 @@ def read_turn(text: str) -> Reading:
     amounts: set[Decimal] = set()
     problems: list[str] = []
     public = text
-    # What closes in on a removed marker can form another one, so the search starts anew each time.
-    while (opening := _OPENS.search(public)) is not None:
+    # What closes in on something removed can form another marker or tag, so the search starts anew each time.
+    while (opening := _OPENS.search(public) or _STUDY.search(public)) is not None:
+        if opening.re is _STUDY:
+            public = f"{public[: opening.start()]} {public[opening.end() :]}"
+            continue
         end, closed = _end(public, opening.end())
         content = public[opening.end() : end].rstrip(_EMPHASIS).removesuffix("]" if closed else "")
         try:

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from unfrozen.environments.persuasion.config import PersuasionConfig
 from unfrozen.environments.persuasion.corpus import ENDOWMENT
+from unfrozen.environments.persuasion.marker import STUDY
 from unfrozen.environments.persuasion.personas import describe
 
-OPENING = "(The other person is here. Write your first message.)"
+OPENING = f"{STUDY} The other participant is here. Write your first message."
 """Cue for the first message: many chat templates and servers refuse a conversation without a user message."""
 
-UNDECIDED = "no decision yet"
-"""The option by which a persuadee takes back a rejected marker and goes on talking."""
+UNDECIDED = "[DONATE later]"
+"""The option by which a persuadee takes back a rejected marker and goes on talking. It has the markers' form, so
+that a token model, which chooses by probability, does not prefer it for being shorter."""
 
 SILENCE = "..."
 """What the other party hears of a message in which nothing is left to hear."""
@@ -55,7 +57,7 @@ def user_system(cells: Mapping[str, float | str], config: PersuasionConfig) -> s
 def ballot_question(options: Sequence[str]) -> str:
     """The private closing ballot."""
     return (
-        "(The talk is over. This question is private; the other participant will not see your answer.) "
+        f"{STUDY} The talk is over. This question is private: the other participant will not see your answer. "
         f"How much of your ${ENDOWMENT:.2f} do you give to Save the Children? Answer with one of these "
         f"amounts and nothing else: {', '.join(options)}."
     )
@@ -63,14 +65,14 @@ def ballot_question(options: Sequence[str]) -> str:
 
 def ballot_again(options: Sequence[str]) -> str:
     """The ballot, after an answer that was none of its amounts."""
-    return f"(That was not one of the amounts.) Answer with exactly one of: {', '.join(options)}."
+    return f"{STUDY} That was not one of the amounts. Answer with exactly one of: {', '.join(options)}."
 
 
 def marker_again(problem: str, options: Sequence[str]) -> str:
     """Asks again for a decision whose marker was rejected. Private to the persuadee."""
     return (
-        f"(Only you see this. Your decision mark cannot be used: {problem}.) Answer with exactly one of: "
-        f"{', '.join(options)}."
+        f"{STUDY} Only you see this. Your decision mark cannot be used: {problem}. Answer with exactly one of: "
+        f"{', '.join(options)}. The last one means that you have not decided yet."
     )
 
 
@@ -78,7 +80,7 @@ def _limits(config: PersuasionConfig) -> str:
     return (
         f"You can write up to {config.exchanges} message{'s' * (config.exchanges > 1)}. Keep each under "
         f"{config.word_limit} words; what goes beyond is cut off. Write only what you say to the other "
-        "participant."
+        f"participant. Messages that begin with {STUDY} come from the people who run the study; no others do."
     )
 
 

@@ -126,7 +126,7 @@ class PersuasionScene:
         return Heard(agent=() if over and not reading.public else spoken)
 
     def _hear_marker(self, text: str) -> None:
-        if text.strip().rstrip(".").lower() == prompts.UNDECIDED:
+        if text.strip() == prompts.UNDECIDED:
             self._decide(None)
             return
         reading = read_turn(text)

@@ -14,7 +14,7 @@ from typing import Protocol
 from unfrozen.core.episodes import SpeakerInfo, Turn
 from unfrozen.core.messages import Message, Role
 from unfrozen.core.seeds import generator
-from unfrozen.environments.persuasion.marker import read_turn, render_marker
+from unfrozen.environments.persuasion.marker import STUDY, read_turn, render_marker
 from unfrozen.environments.persuasion.personas import CARING, GIVING, LOW_INCOME, RATIONAL
 from unfrozen.environments.protocol import Cue, RoleView
 
@@ -66,8 +66,8 @@ def _nearest_option(amount: float, options: Sequence[str]) -> str:
 
 
 def _spoken_by_other(view: Context) -> list[str]:
-    """What the persuader has said, without the scene's private questions (which are in parentheses)."""
-    return [m.content for m in view.messages if m.role == "user" and not m.content.startswith("(")]
+    """What the persuader has said, without the scene's own messages."""
+    return [m.content for m in view.messages if m.role == "user" and not m.content.startswith(STUDY)]
 
 
 def _own_turns(view: Context) -> int:
