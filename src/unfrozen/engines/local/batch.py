@@ -50,24 +50,28 @@ class Batch:
 
     # -- admission ------------------------------------------------------------------------------------------
 
-    def fits(self, request: Request, others: Sequence[Request]) -> bool:
-        """Whether the request can join the rows in progress and `others`.
+    @property
+    def room(self) -> int:
+        """Columns that the widest row in progress needs."""
+        return max((row.room for row in self.rows), default=0)
+
+    def fits(self, request: Request, others: int, room: int) -> bool:
+        """Whether the request can join `others` rows (those in progress included), the widest of which needs `room`.
 
         Raises OutOfMemory when it would not fit even alone.
         """
-        rows = len(self.rows) + len(others) + 1
-        tokens = max(r.room for r in (*self.rows, *others, request)) + _KEYS
-        if rows == 1:
-            alone = KVBatch(self._decoder.shape).needed(1, tokens)
-            if alone > self._budget:
-                raise OutOfMemory(
-                    f"a conversation of {request.room} tokens needs {alone / GIB:.2f} GiB of keys and values, but "
-                    f"memory_gib leaves {self._budget / GIB:.2f}; raise memory_gib, or lower max_tokens or the turns"
-                )
-            if self._kv.needed(1, tokens) > self._budget:
-                self._kv.release()
-            return True
-        return rows <= self._max_batch and self._kv.needed(rows, tokens) <= self._budget
+        tokens = max(request.room, room) + _KEYS
+        if others:
+            return others < self._max_batch and self._kv.needed(others + 1, tokens) <= self._budget
+        alone = KVBatch(self._decoder.shape).needed(1, tokens)
+        if alone > self._budget:
+            raise OutOfMemory(
+                f"a conversation of {request.room} tokens needs {alone / GIB:.2f} GiB of keys and values, but "
+                f"memory_gib leaves {self._budget / GIB:.2f}; raise memory_gib, or lower max_tokens or the turns"
+            )
+        if self._kv.needed(1, tokens) > self._budget:
+            self._kv.release()  # grown for more or longer rows than there are now
+        return True
 
     def admit(self, requests: Sequence[Request]) -> list[Request]:
         """Read the prompts of `requests` and draw their first tokens; return those that are finished already."""

@@ -124,6 +124,8 @@ class PrefixStore:
         """Row s: owner of stream s, then its tokens, then -1. Rows without a stream are all -1."""
         self._streams: dict[int, Tensor] = {}
         """Slot → keys and values, in order of last use."""
+        self._lengths = np.zeros(16, np.int64)
+        self._free = list(range(16))
         self.bytes = 0
 
     def find(self, owner: int, tokens: Tokens) -> tuple[Tensor, int] | None:
@@ -141,11 +143,12 @@ class PrefixStore:
         common = self._common(owner, tokens)
         if len(tokens) and common.max() == len(tokens):
             return
-        for slot in [s for s, kept in self._streams.items() if common[s] == kept.shape[3]]:
+        for slot in np.flatnonzero((common == self._lengths) & (self._lengths > 0)).tolist():
             self._drop(slot)
         slot = self._free_slot(len(tokens) + 1)
         self._matrix[slot, 0] = owner
         self._matrix[slot, 1 : len(tokens) + 1] = tokens
+        self._lengths[slot] = len(tokens)
         self._streams[slot] = stream
         self.bytes += stream.nbytes
 
@@ -172,12 +175,17 @@ class PrefixStore:
 
     def _free_slot(self, width: int) -> int:
         rows, columns = self._matrix.shape
-        if width > columns or len(self._streams) == rows:
-            bigger = np.full((rows * 2 if len(self._streams) == rows else rows, max(width * 2, columns)), -1, np.int32)
+        if width > columns or not self._free:
+            more = 0 if self._free else rows
+            bigger = np.full((rows + more, max(width + width // 2, columns)), -1, np.int32)
             bigger[:rows, :columns] = self._matrix
             self._matrix = bigger
-        return next(s for s in range(len(self._matrix)) if s not in self._streams)
+            self._lengths = np.concatenate([self._lengths, np.zeros(more, np.int64)])
+            self._free += range(rows, rows + more)
+        return self._free.pop()
 
     def _drop(self, slot: int) -> None:
         self.bytes -= self._streams.pop(slot).nbytes
         self._matrix[slot] = -1
+        self._lengths[slot] = 0
+        self._free.append(slot)

@@ -78,13 +78,15 @@ class Scheduler:
     def _next(self) -> list[Request]:
         """Take from the line, in order, what fits into the batch."""
         chosen: list[Request] = []
+        running, room = len(self._batch.rows), self._batch.room
         while self._waiting:
             request = self._waiting[0]
             if not request.future.done():  # else cancelled meanwhile
                 try:
-                    if not self._batch.fits(request, chosen):
+                    if not self._batch.fits(request, running + len(chosen), room):
                         break
                     chosen.append(request)
+                    room = max(room, request.room)
                 except OutOfMemory as error:
                     request.future.set_exception(error)
             self._waiting.popleft()
