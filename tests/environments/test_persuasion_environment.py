@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from persuasion_data import HUMAN, OWN_CONVOKIT, OWN_CSV, needs_human_corpus
 
@@ -112,6 +112,7 @@ def test_instructions_tell_the_limits_that_are_set() -> None:
         assert "Who you are" not in system
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(NUMERIC_CELLS), st.floats(1, 6)))
 def test_any_persona_with_cells_missing_is_described_in_sentences(cells: dict[str, float]) -> None:
     text = describe(cells)

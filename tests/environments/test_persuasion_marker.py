@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unfrozen.environments.persuasion.marker import read_turn, render_marker
@@ -112,6 +112,7 @@ def test_removing_a_marker_leaves_tidy_text() -> None:
     assert read_turn("Yes.\n\n[DONATE $1]\n").public == "Yes."
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200))
 def test_every_amount_in_cents_survives_the_round_trip(cents: int) -> None:
     reading = read_turn(f"Fine. {render_marker(cents / 100)}")
@@ -119,6 +120,7 @@ def test_every_amount_in_cents_survives_the_round_trip(cents: int) -> None:
     assert reading.public == "Fine."
 
 
+@settings(deadline=None)
 @given(st.integers(201, 10_000_000))
 def test_every_amount_above_two_dollars_is_rejected(cents: int) -> None:
     reading = read_turn(f"[DONATE ${cents / 100:.2f}]")
@@ -148,6 +150,7 @@ pieces = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), pieces.map("".join)))
 @example("[DON[DONATE $1]ATE $2]")
 @example("[[DONATE $1]DONATE $1]")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -15,7 +14,7 @@ from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message
 from unfrozen.environments.persuasion import PersuasionConfig, prompts
 from unfrozen.environments.persuasion.scene import PersuasionScene
-from unfrozen.environments.protocol import Heard, RoleView
+from unfrozen.environments.protocol import Cue, Heard, RoleView
 
 VIEWS = {"agent": RoleView("persuader"), "user": RoleView("persuadee")}
 
@@ -27,7 +26,16 @@ def open_scene(**settings: object) -> PersuasionScene:
 def say(scene: PersuasionScene, text: str) -> Heard:
     cue = scene.next()
     assert cue is not None
-    return asyncio.run(scene.hear(cue, Turn(Message("assistant", text))))
+    return hear(scene, cue, text)
+
+
+def hear(scene: PersuasionScene, cue: Cue, text: str) -> Heard:
+    """Run `hear` to its end; it waits for nothing, so no event loop is needed."""
+    step = scene.hear(cue, Turn(Message("assistant", text)))
+    with pytest.raises(StopIteration) as finished:
+        step.send(None)
+    result: Heard = finished.value.value
+    return result
 
 
 def play(scene: PersuasionScene, *texts: str) -> Outcome:
@@ -129,6 +137,7 @@ def test_a_persuaders_marker_neither_donates_nor_is_heard() -> None:
     assert outcome.metrics["stated"] == 0.0
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="[]DONATEdonate $12.*\n", max_size=60))
 def test_nothing_a_persuader_writes_ends_the_talk_or_shows_a_marker(text: str) -> None:
     scene = open_scene()
@@ -306,9 +315,10 @@ def test_a_turn_that_was_not_awaited_is_a_programming_error() -> None:
     assert first is not None
     say(scene, "Hello")
     with pytest.raises(ValueError, match="not awaited"):
-        asyncio.run(scene.hear(first, Turn(Message("assistant", "Hello again"))))
+        hear(scene, first, "Hello again")
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["words", "[DONATE $1]", "[DONATE $0]", "[DONATE $7]", "$1.00", "", "x" * 500])))
 def test_every_talk_ends_within_its_bounds(texts: list[str]) -> None:
     scene = open_scene(exchanges=3, max_reasks=1)

@@ -33,6 +33,7 @@ def corpus(edges: list[tuple[int, int, bool]]) -> list[Dialogue]:
     ]
 
 
+@settings(deadline=None)
 @given(pairs)
 def test_no_user_stands_in_two_splits(edges: list[tuple[int, int, bool]]) -> None:
     dialogues = corpus(edges)
@@ -45,6 +46,7 @@ def test_no_user_stands_in_two_splits(edges: list[tuple[int, int, bool]]) -> Non
     check_no_crossing(dialogues, split)
 
 
+@settings(deadline=None)
 @given(pairs)
 def test_components_are_the_connected_groups_of_users(edges: list[tuple[int, int, bool]]) -> None:
     dialogues = corpus(edges)
@@ -60,7 +62,7 @@ def test_components_are_the_connected_groups_of_users(edges: list[tuple[int, int
             assert (named[first.id] == named[second.id]) == together
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(pairs, st.randoms(use_true_random=False))
 def test_the_split_depends_on_the_dialogues_and_not_on_their_order(
     edges: list[tuple[int, int, bool]], random: random.Random

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -24,12 +24,14 @@ samples = st.lists(st.sampled_from([0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # scipy's p-value, which is not looked at
+@settings(deadline=None)
 @given(samples, samples)
 def test_ks_and_wasserstein_agree_with_scipy(first: np.ndarray, second: np.ndarray) -> None:
     assert ks_distance(first, second) == pytest.approx(stats.ks_2samp(first, second).statistic)
     assert wasserstein_distance(first, second) == pytest.approx(stats.wasserstein_distance(first, second))
 
 
+@settings(deadline=None)
 @given(samples, samples)
 def test_distances_are_symmetric_bounded_and_nothing_to_oneself(first: np.ndarray, second: np.ndarray) -> None:
     for distance, bound in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unfrozen.environments.persuasion import Utterance
@@ -111,6 +111,7 @@ def test_half_is_half_of_the_payment_that_the_dialogue_names() -> None:
     assert stated_donation(dialogue("How much would you give?", "I will give half."), payment=0.3) == 0.15
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200))
 def test_every_amount_is_read_as_it_is_written(cents: int) -> None:
     for written in (f"${cents / 100:.2f}", f"{cents} cents", f"{cents / 100:.2f} dollars"):
@@ -118,6 +119,7 @@ def test_every_amount_is_read_as_it_is_written(cents: int) -> None:
         assert stated_donation(turns) == pytest.approx(cents / 100)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=80), max_size=8))
 def test_any_dialogue_gives_an_amount_or_none(texts: list[str]) -> None:
     stated = stated_donation(dialogue(*texts))
