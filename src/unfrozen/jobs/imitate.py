@@ -92,7 +92,10 @@ class ImitateConfig(Settings):
     @field_validator("slice")
     @classmethod
     def _is_slice(cls, text: str) -> str:
-        take_slice(1, text)
+        try:
+            take_slice(1, text)
+        except ValueError as error:
+            raise ValueError(f"slice: {error}") from error
         return text
 
     @model_validator(mode="after")
