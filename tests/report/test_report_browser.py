@@ -20,7 +20,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 HOSTILE = (
-    "</script><script>window.owned=1</script><img src=x onerror='window.owned=2'>"
+    "</script x=''><script>window.owned=1</script><img src=x onerror='window.owned=2'>"
     '"><svg onload=window.owned=3><!--<script>{{ 7*7 }}</textarea><a href="javascript:window.owned=4">x</a>\u2028&lt;'
 )
 
