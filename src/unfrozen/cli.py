@@ -98,8 +98,8 @@ def imitate(config: ConfigFile, out: Out = None, set_: Set = None) -> None:
 
     data = with_overrides(read_toml(config), _overrides(set_))
     result = job(validated(ImitateConfig, data, str(config)), out, watcher(ERR))
-    for line in result.lines():
-        OUT.print(line, highlight=False)
+    OUT.print_json(json.dumps(result.summary))
+    OUT.print(f"adapter: {result.adapter}", soft_wrap=True)
 
 
 @app.command()
@@ -128,9 +128,9 @@ def models(fetch: Annotated[list[str] | None, typer.Argument(help="Names to fetc
         OUT.print(f"{name}: {catalog.fetch(name, lambda text: ERR.print(text, highlight=False))}", soft_wrap=True)
     if fetch:
         return
-    table = Table("name", "family", "size", "licence", "cached")
+    table = Table("name", "family", "parameters", "licence", "cached", "about")
     for row in catalog.list_models():
-        table.add_row(row.name, row.family, row.size, row.licence, "yes" if row.cached else "no")
+        table.add_row(row.name, row.family, row.parameters, row.licence, "yes" if row.cached else "no", row.about)
     OUT.print(table)
 
 

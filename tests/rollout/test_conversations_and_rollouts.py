@@ -197,6 +197,9 @@ class OwnEnvironment:
     def phrasing(self) -> Phrasing:
         return Phrasing()
 
+    def human_outcomes(self) -> dict[str, list[float]]:
+        return {}
+
     def scripted(self, name: str) -> Speaker:
         raise AssertionError(name)
 

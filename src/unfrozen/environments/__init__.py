@@ -1,1 +1,1 @@
-"""Environments own the task, the tools, when the talk ends and what it was worth. They never know which model speaks."""
+"""Environments own the task, the tools, when a talk ends and what it was worth; never which model speaks."""

@@ -118,6 +118,10 @@ class Environment(Protocol):
         """How wrappers ask for personas and candidates here."""
         ...
 
+    def human_outcomes(self) -> Mapping[str, Sequence[float]]:
+        """What people did, where that is known: outcome metric -> one value per human conversation."""
+        ...
+
     def scripted(self, name: str) -> Any:
         """A scripted speaker that this environment offers by name (a `Speaker`), for panels and tests.
 

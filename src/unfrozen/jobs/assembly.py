@@ -92,10 +92,14 @@ def seat(engine: Engine, settings: SpeakerSettings, info: SpeakerInfo, ref: Adap
     return ModelSpeaker(engine, SamplingParams(settings.max_tokens, settings.temperature), info, ref)
 
 
+def environment_of(config: RunConfig) -> Environment:
+    """The environment that a config names."""
+    return open_environment(config.environment.name, config.environment.model_extra or {})
+
+
 def assemble(config: RunConfig) -> Cast:
     """Open the environment, and refuse a panel that training could see. Models load on first use."""
-    options = config.environment.model_extra or {}
-    cast = Cast(config, open_environment(config.environment.name, options), {})
+    cast = Cast(config, environment_of(config), {})
     refuse_mixed_panel(
         {name: cast.family(name) for name in config.all_training_simulators()},
         {name: cast.family(name) for name in config.panel.simulators},

@@ -15,7 +15,7 @@ from unfrozen.jobs import assembly
 from unfrozen.jobs.evaluate import final_adapter, load_agent, load_speaker, play_panel
 from unfrozen.jobs.parallel import run_all
 from unfrozen.jobs.progress import Silent, Watcher
-from unfrozen.jobs.summary import RunData, arm_summary, read_run, run_head, transcripts
+from unfrozen.jobs.summary import RunData, arm_summary, donations, read_run, run_head, transcripts
 from unfrozen.jobs.train import JobResult
 from unfrozen.measures.contrasts import Contrast, order
 from unfrozen.report import write_report
@@ -62,7 +62,7 @@ def compare(
     summary["differences"] = differences
     summary["crossplay"] = asyncio.run(_crossplay(first, arms, {arm: data[arm][0].path for arm in arms}))
     write_json(path / "summary.json", summary)
-    shown = (t for arm in arms for t in transcripts(arm, data[arm][:1]))
+    shown = (t for arm in arms for t in transcripts(arm, data[arm]))
     write_report(summary, shown, path / "report.html")
     return JobResult(path, summary)
 
@@ -113,9 +113,8 @@ def _summarise(config: RunConfig, data: Mapping[str, Sequence[RunData]]) -> dict
     results = {arm: {r.config.seed: r.last.held_out for r in runs} for arm, runs in data.items()}
     contrasts, found = order(PAPER_ORDER, results)
     collapsed = [arm for arm, summary in arms.items() if summary["verdict"]["collapsed"]]
-    sentence = f"collapse in: {', '.join(collapsed)}" if collapsed else "no arm was found collapsed"
     return run_head("compare", config, [r for runs in data.values() for r in runs]) | {
-        "verdict": {"collapsed": bool(collapsed), "sentence": sentence},
+        "verdict": {"collapsed": bool(collapsed), "sentence": _headline(arms, collapsed)},
         "arms": arms,
         "order": {
             "expected": [arm for arm in PAPER_ORDER if arm in arms],
@@ -128,8 +127,26 @@ def _summarise(config: RunConfig, data: Mapping[str, Sequence[RunData]]) -> dict
         }
         if contrasts
         else None,
-        "donations": None,
+        "donations": donations(
+            config,
+            [e for runs in data.values() for r in runs for m in (r.last.own, r.last.held_out) for e in m.episodes],
+        ),
     }
+
+
+def _headline(arms: Mapping[str, Mapping[str, Any]], collapsed: Sequence[str]) -> str:
+    """Who collapsed and who did best with held-out simulators, in one sentence."""
+
+    def numbers(arm: str) -> str:
+        own, held = arms[arm]["train_success"], arms[arm]["heldout_success"]
+        return f"{arm} ({own:.2f} with its own simulators, {held:.2f} held out)"
+
+    measured = [arm for arm in arms if None not in (arms[arm]["train_success"], arms[arm]["heldout_success"])]
+    if not measured:
+        return "no verdict: no arm was measured on its own and on held-out simulators"
+    found = ", ".join(numbers(arm) for arm in collapsed if arm in measured) or "no arm"
+    best = max(measured, key=lambda arm: arms[arm]["heldout_success"])
+    return f"collapsed: {found}; best held out: {numbers(best)}"
 
 
 def _said(c: Contrast) -> str:

@@ -19,7 +19,7 @@ from unfrozen.core.traces import AdapterRef
 from unfrozen.environments.registry import adapter_folder
 from unfrozen.jobs import assembly
 from unfrozen.jobs.progress import Silent, Watcher
-from unfrozen.jobs.summary import evaluation_arm, manifest, summary_head, transcript
+from unfrozen.jobs.summary import donations, evaluation_arm, manifest, summary_head, transcript
 from unfrozen.jobs.train import JobResult, rollout_settings
 from unfrozen.measures.panel import PanelResult, measure_panel
 from unfrozen.report import write_report
@@ -55,7 +55,7 @@ def evaluate(
             "crossplay": None,
             "differences": [],
             "order": None,
-            "donations": None,
+            "donations": donations(config, [e for _, e in episodes]),
         }
         write_json(path / "summary.json", summary)
         write_report(summary, (transcript(e, label, "panel") for label, e in episodes), path / "report.html")

@@ -20,8 +20,10 @@ from unfrozen.core.episodes import Episode
 from unfrozen.core.errors import UsageError
 from unfrozen.core.records import read_episodes
 from unfrozen.core.rundir import RunDirectory, read_metrics
+from unfrozen.jobs.assembly import environment_of
 from unfrozen.jobs.recording import mean_metrics
 from unfrozen.measures.collapse import Measurement, Verdict, verdict
+from unfrozen.measures.distributions import compare_donations
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.panel import PanelResult, panel_result
 
@@ -40,6 +42,11 @@ class RunData:
     def last(self) -> Measurement:
         """The last measurement."""
         return self.measured[max(self.measured)]
+
+    @property
+    def last_episodes(self) -> tuple[Episode, ...]:
+        """All episodes of the last measurement."""
+        return (*self.last.own.episodes, *self.last.held_out.episodes)
 
 
 def read_run(path: Path) -> RunData:
@@ -95,8 +102,15 @@ def train_summary(config: RunConfig, run: RunDirectory) -> dict[str, Any]:
         "crossplay": None,
         "differences": [],
         "order": None,
-        "donations": None,
+        "donations": donations(config, data.last_episodes),
     }
+
+
+def donations(config: RunConfig, episodes: Sequence[Episode]) -> dict[str, Any] | None:
+    """Simulated users' donations beside what people gave; None where the environment knows of no people."""
+    human = environment_of(config).human_outcomes().get("donation")
+    given = [e.outcome.metrics["donation"] for e in episodes if e.outcome and "donation" in e.outcome.metrics]
+    return compare_donations(given, human).summary() if human and given else None
 
 
 def run_head(job: str, config: RunConfig, runs: Sequence[RunData]) -> dict[str, Any]:

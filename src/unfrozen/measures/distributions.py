@@ -73,10 +73,28 @@ class DonationComparison:
     ks: Distance
     wasserstein: Distance
     histogram_l1: Distance
+    shares: tuple[float, ...]
+    """Share of the simulated donations in each bin of `DONATION_EDGES`."""
+    human_shares: tuple[float, ...]
+    """The same of the human ones."""
 
     def to_json(self) -> dict[str, Any]:
         """All numbers as plain JSON."""
         return asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """As summary.json writes it (docs/summary.md)."""
+        distances = {"ks": self.ks, "wasserstein": self.wasserstein, "histogram_l1": self.histogram_l1}
+        return {
+            "simulated": {"mean": self.mean, "rate": self.rate, "n": self.n},
+            "human": {"mean": self.human_mean, "rate": self.human_rate, "n": self.n_human},
+            **{name: {"value": d.value, "floor": d.floor_mean} for name, d in distances.items()},
+            "histogram": {
+                "edges": list(DONATION_EDGES),
+                "simulated": list(self.shares),
+                "human": list(self.human_shares),
+            },
+        }
 
     def __str__(self) -> str:
         parts = [
@@ -132,6 +150,8 @@ def compare_donations(
         mean=float(ours.mean()),
         human_mean=float(people.mean()),
         **distances,
+        shares=tuple(float(x) for x in _shares(ours, DONATION_EDGES)),
+        human_shares=tuple(float(x) for x in _shares(people, DONATION_EDGES)),
     )
 
 

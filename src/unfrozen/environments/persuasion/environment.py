@@ -9,7 +9,7 @@ from unfrozen.core.errors import UsageError
 from unfrozen.core.messages import Role
 from unfrozen.environments.persuasion import prompts
 from unfrozen.environments.persuasion.config import PersuasionConfig
-from unfrozen.environments.persuasion.corpus import Dialogue, load_corpus, resolve_path
+from unfrozen.environments.persuasion.corpus import ENDOWMENT, Dialogue, load_corpus, resolve_path
 from unfrozen.environments.persuasion.download import download_corpus
 from unfrozen.environments.persuasion.scene import PersuasionScene
 from unfrozen.environments.persuasion.scripted import SPEAKERS, ScriptedSpeaker, scripted_speaker
@@ -79,6 +79,10 @@ class PersuasionEnvironment:
     def phrasing(self) -> Phrasing:
         """The persuadee styles; candidates are asked for in the wrappers' own English."""
         return Phrasing(personas=STYLES)
+
+    def human_outcomes(self) -> Mapping[str, Sequence[float]]:
+        """What each human persuadee gave, in dollars, clipped to the $2 that it had earned."""
+        return {"donation": [min(max(d.donation, 0.0), ENDOWMENT) for d in self.dialogues()]}
 
     def scripted(self, name: str) -> ScriptedSpeaker:
         """A scripted persuadee or persuader by name."""
