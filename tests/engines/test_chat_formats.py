@@ -24,6 +24,15 @@ REASONING = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n"
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
+# Opens the reasoning itself, keeps it out of earlier turns, and wants a user message.
+OPENS_REASONING = (
+    "{% if not messages | selectattr('role', 'equalto', 'user') | list %}{{ raise_exception('no user') }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['role'] == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m['content'].split('</think>')[-1].strip() }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+DATED = "{{ date_string if date_string is defined else strftime_now('%Y') }}\n" + CHATML
 HERMES = (
     "{% if tools %}<|im_start|>system\ntools{% for t in tools %} {{ t | tojson }}{% endfor %}<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}"
@@ -67,6 +76,7 @@ TEMPLATES = {
     "chatml": CHATML,
     "reasoning": REASONING,
     "hermes": HERMES,
+    "dated": DATED,
     "no system": NO_SYSTEM,
     "swallows": SWALLOWS,
     "moves system": MOVES_SYSTEM,
@@ -134,6 +144,7 @@ def test_each_template_is_served_by_the_least_rearrangement_that_works():
         "chatml": "as_is",
         "reasoning": "as_is",
         "hermes": "as_is",
+        "dated": "as_is",
         "no system": "folded",
         "swallows": "alternate",
         "moves system": "folded",
@@ -245,6 +256,20 @@ def test_a_malformed_call_stays_in_the_text(block):
     message = FORMATS["hermes"].parse(text)
     assert message.content == text
     assert message.tool_calls == ()
+
+
+def test_reasoning_that_the_prompt_opens_is_not_said_and_stays_in_the_stream():
+    chat = HFChatFormat(tokenizer(OPENS_REASONING), "opens")
+    assert chat.layout == "alternate"
+    assert chat.parse("they are poor\n</think>\n\nHello.").content == "Hello."
+    assert chat.parse("they are").content == ""
+    for tokens in (chat.prompt([SYSTEM]), chat.bridge(True, [Message("user", "hi")])):
+        assert chat._tokenizer.decode(tokens).endswith("<|im_start|>assistant\n<think>\n")
+
+
+def test_a_template_that_prints_the_date_prints_a_fixed_one():
+    chat = FORMATS["dated"]
+    assert chat._tokenizer.decode(chat.prompt([SYSTEM])).startswith("01 Jan 2025\n")
 
 
 def test_reasoning_is_not_said_and_a_cut_one_leaves_nothing():

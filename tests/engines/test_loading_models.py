@@ -189,6 +189,7 @@ def test_a_model_without_chat_template_takes_the_plain_one_or_a_file(tmp_path, c
         (EngineSpec("TINY", options={"dtype": "int8"}), "dtype is 'int8'"),
         (EngineSpec("TINY", options={"chat_template": "not/there.jinja"}), "not/there.jinja"),
         (EngineSpec("TRUNCATED"), "could not be loaded"),
+        (EngineSpec("TINY", options={"dtyp": "float32"}), "option 'dtyp' is unknown"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_one_line_that_names_it(spec, why, tmp_path, tiny_gguf, cache):

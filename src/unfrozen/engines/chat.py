@@ -37,11 +37,12 @@ PLAIN_TEMPLATE = (
 )
 """A template for models that have none: the role and a colon, a newline, the text, the end-of-sequence token."""
 
-_FIXED = {"date_string": "1 January 2025"}  # some templates print today's date: a replay must not differ
+_FIXED = {"date_string": "01 Jan 2025"}  # Llama's templates print today's date: a replay must not differ
 _LAYOUTS: tuple[Layout, ...] = ("as_is", "alternate", "folded")
 _REPLIES = ("replyprobe0", "replyprobe1")
 _SYSTEM = "systemprobe"
-_BEFORE_REPLY = re.compile(r"\s+(?=replyprobe)")
+_BEFORE_REPLY = re.compile(r"\s*(?:<think>\s*)?(?=replyprobe|\Z)")
+_EMPTY_REASONING = re.compile(r"<think>\s*</think>\s*")
 _REASONING = re.compile(r"<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
@@ -93,6 +94,7 @@ class HFChatFormat:
         self.end_tokens: tuple[int, ...] = tuple(
             dict.fromkeys([end, *(token for token in further if token is not None)])
         )
+        self._reasons = self._between(())[1].rstrip().endswith("<think>")
         self._bridge = lru_cache(maxsize=8192)(self._bridge_tokens)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
@@ -125,6 +127,8 @@ class HFChatFormat:
         A block that is not JSON with a name and arguments stays in the text: whether that is an error is the
         environment's to say. An unclosed `<think>` (a reply that was cut) leaves nothing said.
         """
+        if self._reasons:  # the prompt has opened the block
+            text = f"<think>{text}"
         said, calls = read_tool_calls(_REASONING.sub("", text).strip())
         return Message("assistant", said, calls)
 
@@ -241,8 +245,9 @@ def _speaks_hermes(template: str) -> bool:
 
 
 def _comparable(text: str) -> str:
-    """Without reasoning, and without blanks before replies: some templates add one that models do not write."""
-    return _BEFORE_REPLY.sub("", _REASONING.sub("", text))
+    """Without the start of reasoning and the blanks before replies: templates drop them from earlier turns, or
+    add a blank that models do not write."""
+    return _BEFORE_REPLY.sub("", _EMPTY_REASONING.sub("", text))
 
 
 def _record(message: Message) -> dict[str, Any]:

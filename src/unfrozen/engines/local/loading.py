@@ -1,7 +1,7 @@
 """Loads a base model and its chat format for the local engine: hub id, folder, GGUF file or known name.
 
 Weights are fp32 on a CPU, where bf16 products are slow, and bf16 on a GPU. GGUF files are dequantised to fp32
-once and cached. Engine options read here: `chat_template` ("plain" or a Jinja file), `template_settings` (a
+once and cached. Engine options: `chat_template` ("plain" or a Jinja file), `template_settings` (a
 table handed to the template), `dtype` ("float32", "bfloat16", "float16"), `revision` (of a hub model) and
 `family` (overrides the family found).
 """
@@ -17,26 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers.utils import logging as transformers_logging
+
 from unfrozen.core.errors import OutOfMemory, UsageError
-
-try:
-    import torch
-    from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging as transformers_logging
-except ImportError as missing:
-    raise UsageError(
-        f'local models need the package {missing.name}; install with: pip install "unfrozen[local]"'
-    ) from missing
-
 from unfrozen.engines.catalog import RECORD, converted, family_of, fetch, resolve
 from unfrozen.engines.chat import PLAIN_TEMPLATE, HFChatFormat
 from unfrozen.engines.protocol import EngineSpec
 
 log = logging.getLogger(__name__)
 
-OPTIONS = frozenset({"chat_template", "template_settings", "dtype", "revision", "family"})
-"""The engine options that are read here."""
+OPTIONS = ("chat_template", "template_settings", "dtype", "revision", "family")
+"""The engine options that there are."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _LOADING_ERRORS = (
@@ -60,15 +54,17 @@ class Loaded:
     name: str
     family: str
     device: torch.device
-    pad_token: int
 
 
 def load(spec: EngineSpec) -> Loaded:
     """Load what `spec.model` names. Known names are fetched into the cache on first use.
 
-    Raises UsageError: no such model, no such device, hub not reachable, unreadable weights, a chat template
+    Raises UsageError: no such model, option or device, hub not reachable, unreadable weights, a chat template
     that is missing or cannot be extended turn by turn.
     """
+    unknown = [name for name in spec.options if name not in OPTIONS]
+    if unknown:
+        raise UsageError(f"engine option {unknown[0]!r} is unknown; allowed: {', '.join(OPTIONS)}")
     source = resolve(spec.model)
     if source.known is not None:
         place = str(fetch(source.name, log.info))
@@ -92,7 +88,7 @@ def load(spec: EngineSpec) -> Loaded:
         )
     chat = chat_format(tokenizer, spec.model, spec.options, _eos(model.generation_config))
     family = str(spec.options.get("family") or _family(place, model.config.to_dict(), spec.model))
-    return Loaded(model, chat, spec.model, family, device, int(tokenizer.pad_token_id or chat.end_tokens[0]))
+    return Loaded(model, chat, spec.model, family, device)
 
 
 def chat_format(
