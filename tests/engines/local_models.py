@@ -23,7 +23,7 @@ T = TypeVar("T")
 VOCABULARY = 97
 END = 2
 
-_SHAPE = {
+SHAPE = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -34,9 +34,9 @@ _SHAPE = {
     "pad_token_id": None,
 }
 _KINDS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**_SHAPE, tie_word_embeddings=True)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=16)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, tie_word_embeddings=True)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=16)),
 }
 KINDS = tuple(_KINDS)
 

@@ -13,11 +13,12 @@ import local_models as tiny
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from unfrozen.core.errors import ResumableError, UsageError
 from unfrozen.core.traces import AdapterRef
 from unfrozen.engines.local import LocalEngine
-from unfrozen.engines.protocol import AdamParams, Datum, LoraSpec, LossSpec, Sample, SamplingParams
+from unfrozen.engines.protocol import AdamParams, Datum, EngineSpec, LoraSpec, LossSpec, Sample, SamplingParams
 
 LORA = LoraSpec(4, 12.0)
 
@@ -281,6 +282,13 @@ def test_adapters_that_cannot_be_made_are_refused() -> None:
         call(engine.create_adapter("p", LoraSpec(0), 1))
     call(engine.create_adapter("p", LORA, 1))
     with pytest.raises(UsageError, match="exists already"):
+        call(engine.create_adapter("p", LORA, 1))
+
+
+def test_a_model_without_linear_layers_carries_no_adapters() -> None:
+    config = GPT2Config(vocab_size=97, n_embd=32, n_layer=1, n_head=4)
+    engine = LocalEngine(GPT2LMHeadModel(config), tiny.Chat(), EngineSpec("m"))  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="GPT2LMHeadModel"):
         call(engine.create_adapter("p", LORA, 1))
 
 

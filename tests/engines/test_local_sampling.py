@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import local_models as tiny
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import MistralConfig, MistralForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from unfrozen.core.errors import EpisodeError, OutOfMemory, UsageError
 from unfrozen.core.traces import AdapterRef
@@ -385,6 +396,49 @@ def test_a_model_with_sliding_windows_is_refused() -> None:
     )
     with pytest.raises(UsageError, match="sliding"):
         LocalEngine(MistralForCausalLM(config), tiny.Chat(), EngineSpec("m"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        (Olmo2Config(**tiny.SHAPE), Olmo2ForCausalLM),
+        (
+            Qwen3MoeConfig(**tiny.SHAPE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+            Qwen3MoeForCausalLM,
+        ),
+    ],
+)
+def test_other_architectures_of_standard_attention_sample_what_they_predict(config: Any, kind: Any) -> None:
+    model = kind(config).eval()
+    prompt = tiny.words(20, 1)
+    plain = copy.deepcopy(model)
+    engine = LocalEngine(model, tiny.Chat(), EngineSpec("m", memory_gib=0.1))  # type: ignore[arg-type]
+    [sample] = tiny.run(engine.sample(prompt, SamplingParams(6), 1, None))
+    assert sample.logprobs == pytest.approx(reference(plain, [*prompt, *sample.tokens], 20), abs=1e-4)
+
+
+def test_a_model_without_the_common_attention_interface_is_refused() -> None:
+    config = BloomConfig(vocab_size=50, hidden_size=16, n_layer=1, n_head=2)
+    with pytest.raises(UsageError, match="Bloom"):
+        LocalEngine(BloomForCausalLM(config), tiny.Chat(), EngineSpec("m"))  # type: ignore[arg-type]
+
+
+def test_half_precision_weights_sample_and_train_with_full_precision_adapters() -> None:
+    half = tiny.model().to(torch.bfloat16)
+    engine = LocalEngine(half, tiny.Chat(), EngineSpec("m", memory_gib=0.1))  # type: ignore[arg-type]
+
+    async def check() -> None:
+        [first, second] = await adapters(engine, 2)
+        assert engine._bank.trainable("a.0").flat()[0].dtype == torch.float32
+        prompt = tiny.words(9, 1)
+        samples = await asyncio.gather(
+            *(engine.sample(prompt, SamplingParams(6), i, r) for i, r in enumerate((first, second, None)))
+        )
+        for ref, sample in zip((first, second, None), samples, strict=True):
+            scored = await engine.logprobs([*prompt, *sample.tokens], ref, 9)
+            assert sample.logprobs == pytest.approx(scored, abs=0.15)
+
+    asyncio.run(check())
 
 
 def test_a_model_that_changes_its_logits_after_the_head_is_refused() -> None:

@@ -336,6 +336,10 @@ class AdapterBank:
     def _targets(self, lora: LoraSpec) -> list[str]:
         """Resolve the targets: all linear layers but the output head, or the given suffixes."""
         names = [name for name, _ in self._linears()]
+        if not names:
+            raise UsageError(
+                f"{type(self._model).__name__} has no linear layers, so it cannot carry LoRA adapters here"
+            )
         if lora.targets == "all-linear":
             return sorted({name.rpartition(".")[2] for name in names})
         missing = [t for t in lora.targets if not any(n == t or n.endswith("." + t) for n in names)]

@@ -115,7 +115,7 @@ class Decoder:
             try:
                 parts = [self.extend(kv, 0, 2, ids[:, :4], done, 8), self.extend(kv, 0, 2, ids[:, 4:6], done + 4, 8)]
                 parts.append(self.extend(kv, 0, 2, ids[:, 6:], done + 6, 8))
-            except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+            except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
                 raise UsageError(_unsupported(self.model, f"its attention is not standard: {error}")) from error
             cached = self.logits(torch.cat(parts, 1).flatten(0, 1)).view_as(expected)
         scale = expected.abs().max().item() + 1e-6
