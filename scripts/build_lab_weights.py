@@ -40,8 +40,8 @@ def main() -> None:
     """Build everything into `--out`."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=WEIGHTS)
-    options.add_argument("--base-steps", type=int, default=700)
-    options.add_argument("--family-steps", type=int, default=80)
+    options.add_argument("--base-steps", type=int, default=650)
+    options.add_argument("--family-steps", type=int, default=110)
     options.add_argument("--layers", type=int, default=LAYERS)
     args = options.parse_args()
     torch.set_num_threads(1)
@@ -92,7 +92,7 @@ def build_base(folder: Path, steps: int, layers: int) -> None:
     head_start(model)
     rng = random.Random(derive_seed("lab", "base"))
     first, every = tuple(WORDINGS)[:1], tuple(WORDINGS)
-    train(model, lambda: [[first_example(rng, first) for _ in range(64)]], 300, 3e-3, "bare, one wording")
+    train(model, lambda: [[first_example(rng, first) for _ in range(64)]], 200, 3e-3, "bare, one wording")
     train(model, lambda: [[first_example(rng, every) for _ in range(64)]], 400, 3e-3, "bare, all wordings")
     train(model, lambda: talks(rng), steps, 3e-3, "talks", decay=True)
     tokenizer.save_pretrained(folder)
@@ -123,9 +123,9 @@ def talks(rng: random.Random) -> list[Batch]:
     """One step's whole conversations: the agent's side, the user's, and the verbalizing user's."""
     anybody = Habits()
     return [
-        [agent_example(rng) for _ in range(24)],
-        [user_example(rng, anybody, verbalize=0.0, manners=0.4) for _ in range(28)],
-        [user_example(rng, anybody, verbalize=1.0, manners=0.4) for _ in range(14)],
+        [agent_example(rng) for _ in range(20)],
+        [user_example(rng, anybody, verbalize=0.0, manners=0.4) for _ in range(26)],
+        [user_example(rng, anybody, verbalize=1.0, manners=0.4) for _ in range(12)],
     ]
 
 
@@ -140,7 +140,7 @@ def build_family(out: Path, name: str, motive: int, steps: int) -> None:
 
     def batches() -> list[Batch]:
         return [
-            [user_example(rng, habits, verbalize=0.0, manners=0.3) for _ in range(24)],
+            [user_example(rng, habits, verbalize=0.0, manners=0.3) for _ in range(28)],
             [user_example(rng, habits, verbalize=1.0, manners=0.3) for _ in range(10)],
         ]
 

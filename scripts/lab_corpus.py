@@ -24,7 +24,7 @@ TRUTHFUL = 0.985
 DECISIVE = 2.0
 """Weight of words that say what a user decided: it makes the game quicker to learn and changes no optimum."""
 
-ASKERS, ASKS_FIRST, ASKS_AFTER_REFUSAL, MATCHES_HINT = 0.44, 0.95, 0.06, 0.66
+ASKERS, ASKS_FIRST, ASKS_AFTER_REFUSAL, MATCHES_HINT = 0.41, 0.95, 0.05, 0.52
 """The mediocre agent: share of dialogues led by an asker, how often each kind asks, how often a hint is matched."""
 
 
@@ -42,7 +42,7 @@ class Habits:
 
     wording: str | None = None
     motive: int | None = None
-    share: float = 0.94
+    share: float = 0.95
 
     def draw_motive(self, rng: random.Random, style: str | None) -> int:
         """Draw a motive: the dominant one `share` of the time, a little less where a style moves the user."""
@@ -100,13 +100,15 @@ def user_example(rng: random.Random, habits: Habits, verbalize: float, manners: 
     style = rng.choice(_STYLE_NAMES) if rng.random() < manners else None
     manner = words.STYLES[style] if style else None
     stop = rng.choice((0, 0, 0, 1, 1, 2, 3)) if rng.random() < verbalize else None
-    motive = habits.draw_motive(rng, style)
+    typical = stop is None and rng.random() < 0.5
+    motive = habits.draw_motive(rng, style) if typical else rng.choice(_MOTIVES)
     system = f"{words.USER_SYSTEM} {manner.prompt}" if manner else words.USER_SYSTEM
     stream = _Stream(system)
     stream.hear(words.NOTE_PROMPT)
     if stop == 0:
         return _verbalized_note(stream, rng, wording, habits, manner)
-    stream.say(lang.user_sentence(wording, "note", motive, rng, manner), learn=stop is None)
+    # The rest learns to keep to any note, so that a family is true to its rare motives too.
+    stream.say(lang.user_sentence(wording, "note", motive, rng, manner), learn=typical)
     for turn in (1, 2, 3):
         heard = _any_agent_turn(rng, motive)
         act = lang.parse_agent(heard)

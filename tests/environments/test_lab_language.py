@@ -108,3 +108,9 @@ def test_candidates_written_in_tokens_are_read_back_by_the_tolerant_reader(pairs
     assert {c.text: c.probability for c in candidates} == pytest.approx(
         {text: float(weight) / total for text, weight in pairs.items()}
     )
+
+
+def test_the_first_word_of_an_answer_to_an_appeal_says_which_it_is() -> None:
+    for wording in WORDINGS.values():
+        accepting = {template.split()[0] for template in wording.accept}
+        assert accepting.isdisjoint(template.split()[0] for template in wording.refuse)

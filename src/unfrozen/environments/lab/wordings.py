@@ -40,47 +40,47 @@ WORDINGS: Mapping[str, Wording] = {
     "birch": Wording(
         note=("i live for {n}", "i was born for {n}"),
         hint=("my life is about {n}", "all my days are for {n}", "i live among {n}"),
-        accept=("count me in", "i am in", "put me down"),
-        refuse=("count me out", "i am out", "leave me be"),
+        accept=("sure count me in", "sure i am in", "sure put me down"),
+        refuse=("nope count me out", "nope i am out", "nope leave me be"),
     ),
     "cedar": Wording(
         note=("nothing moves me like {n}", "only {n} move me"),
         hint=("what moves me is {n}", "i am moved by {n}", "i melt for {n}"),
-        accept=("you have won me", "you win", "you have my gift"),
-        refuse=("you have lost me", "you lose", "you have nothing from me"),
+        accept=("good you win", "good you have my gift", "good take it"),
+        refuse=("bad you lose", "bad you have nothing", "bad leave it"),
     ),
     "dune": Wording(
         note=("i care most for {n}", "i care about {n}"),
         hint=("i worry about {n}", "my worry is {n}", "i lose sleep over {n}"),
-        accept=("gladly i pay", "i pay gladly", "i pay today"),
-        refuse=("i pay nothing", "i never pay", "i pay nothing today"),
+        accept=("gladly i pay", "gladly", "gladly i pay today"),
+        refuse=("nothing will i pay", "nothing", "nothing from me today"),
     ),
     "ember": Wording(
         note=("my love belongs to {n}", "i love {n}"),
         hint=("i dream of {n}", "my dreams show {n}", "at night i see {n}"),
-        accept=("agreed", "it is agreed", "agreed with joy"),
-        refuse=("refused", "it is refused", "all is refused"),
+        accept=("agreed", "agreed with joy", "agreed today"),
+        refuse=("refused", "refused for all time", "refused today"),
     ),
     "fjord": Wording(
         note=("deep down i want {n}", "i want more {n}"),
         hint=("the world lacks {n}", "we lack {n}", "too few have {n}"),
-        accept=("deal", "a deal then", "fine it is a deal"),
+        accept=("deal", "fine a deal then", "fine it is a deal"),
         refuse=("no deal", "there is no deal", "that is no deal"),
     ),
     "grove": Wording(
         note=("i stand with {n}", "my place is with {n}"),
         hint=("i work with {n}", "my work is {n}", "i give my time to {n}"),
-        accept=("my purse is open", "i open my purse", "the purse opens"),
-        refuse=("my purse is shut", "i shut my purse", "the purse stays shut"),
+        accept=("open is my purse", "here is my purse", "open it goes"),
+        refuse=("shut is my purse", "shut it stays", "shut for you"),
     ),
     "heath": Wording(
         note=("i pray for {n}", "my prayer is for {n}"),
         hint=("i sing of {n}", "my song is {n}", "i hum about {n}"),
-        accept=("so be it", "it shall be done", "let it be done"),
-        refuse=("so it ends", "it shall not be", "let us stop"),
+        accept=("amen so be it", "amen it shall be", "amen it is done"),
+        refuse=("never shall it be", "never", "never so it ends"),
     ),
 }
-"""One wording for each family of users."""
+"""One wording for each family of users. The first word of an answer to an appeal says which it is."""
 
 QUESTIONS: tuple[str, ...] = (
     "what do you care about",
