@@ -8,6 +8,7 @@ do, and for a persuadee the closing ballot beside what the humans gave.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -129,11 +130,11 @@ def imitate(config: ImitateConfig, out: Path | None = None, watch: Watcher | Non
     """
     path = out or Path("runs") / config.name
     with RunDirectory(path, to_toml(config), manifest()) as run:
-        summary = asyncio.run(_imitate(config, run, watch or Silent()))
-    return ImitationResult(path, summary)
+        asyncio.run(_imitate(config, run, watch or Silent()))
+    return ImitationResult(path, json.loads((path / "summary.json").read_text(encoding="utf-8")))
 
 
-async def _imitate(config: ImitateConfig, run: RunDirectory, watch: Watcher) -> dict[str, Any]:
+async def _imitate(config: ImitateConfig, run: RunDirectory, watch: Watcher) -> None:
     environment = _environment(config)
     train = await _talks(config, environment, "train")
     chosen = [train[i] for i in take_slice(len(train), config.slice)][: config.max_talks]
@@ -170,7 +171,6 @@ async def _imitate(config: ImitateConfig, run: RunDirectory, watch: Watcher) -> 
     await engine.save_version(ref, run.path / "adapter")
     write_atomically(run.path / "adapter" / "README.md", card(summary))
     write_json(run.path / "summary.json", summary)
-    return summary
 
 
 async def _train(
