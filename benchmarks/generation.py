@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, fresh, local_engine, lora, machine, report, timed
+from common import CLOCKS, Clock, arguments, fresh, local_engine, lora, machine, report, timed
 from peft import PeftModel
 
+from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message
 from unfrozen.engines.protocol import EngineSpec, SamplingParams
 
@@ -49,13 +50,16 @@ def conversations(chat: Any, count: int, turns: int, longest: int) -> list[Conve
             ("simulator", "You talk with somebody who collects for a charity. Stay in character. " * 4),
         ):
             messages = [Message("system", task + persona), Message("user", f"Please start, {role}.")]
-            openings.append(chat.prompt(messages))
+            try:
+                openings.append(chat.prompt(messages))
+            except EpisodeError:  # a small vocabulary lacks these words; any others will do
+                openings.append([*range(10, 50), *(rng.randrange(10, 100) for _ in range(20))])
         lengths = tuple(rng.randint(max(1, longest // 4), longest) for _ in range(turns))
         made.append(Conversation((openings[0], openings[1]), [openings[0][0]] * 5, lengths))
     return made
 
 
-def local(spec: EngineSpec, talks: list[Conversation], versions: Path, rank: int) -> float:
+def local(spec: EngineSpec, talks: list[Conversation], versions: Path, rank: int, clock: Clock) -> float:
     """Seconds on the local engine; writes the adapters for the other side."""
     engine = local_engine(spec)
 
@@ -81,10 +85,9 @@ def local(spec: EngineSpec, talks: list[Conversation], versions: Path, rank: int
 
     async def everyone() -> float:
         refs = await prepare()
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = clock()
         await asyncio.gather(*(talk(i, refs) for i in range(len(talks))))
-        return loop.time() - started
+        return clock() - started
 
     return asyncio.run(everyone())
 
@@ -125,17 +128,18 @@ def main() -> None:
     parser.add_argument("--alone", type=int, default=1, help="conversations measured one by one")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    clock = CLOCKS[options.clock]
     spec = EngineSpec(options.model, threads=options.threads)
-    where = machine(options.threads)
+    where = machine(options)
     loaded = fresh(spec)
     talks = conversations(loaded.chat, options.conversations, options.turns, options.longest)
     with tempfile.TemporaryDirectory() as folder:
-        ours = local(spec, talks, Path(folder), options.rank)
+        ours = local(spec, talks, Path(folder), options.rank, clock)
         model = PeftModel.from_pretrained(loaded.model, Path(folder) / ROLES[0], adapter_name=ROLES[0])
         model.load_adapter(Path(folder) / ROLES[1], adapter_name=ROLES[1])
     model.eval()
-    batched, _ = timed(lambda: plain(model, talks))
-    alone, _ = timed(lambda: [plain(model, [talk]) for talk in talks[: options.alone]])
+    batched = timed(lambda: plain(model, talks), clock)
+    alone = timed(lambda: [plain(model, [talk]) for talk in talks[: options.alone]], clock)
     tokens = sum(sum(c.lengths) for c in talks)
     few = sum(sum(c.lengths) for c in talks[: options.alone])
     report(

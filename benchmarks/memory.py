@@ -62,7 +62,7 @@ def main() -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"peak": peak, "gpu": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0}))
         return
-    where = machine(options.threads)
+    where = machine(options)
     peaks = {}
     for case in (1, 8):
         command = [sys.executable, __file__, *sys.argv[1:], "--case", str(case)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, fresh, local_engine, lora, machine, report, timed
+from common import CLOCKS, arguments, fresh, local_engine, lora, machine, report, timed
 from peft import PeftModel
 
 from unfrozen.engines.local import LocalEngine
@@ -85,7 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     spec = EngineSpec(options.model, threads=options.threads, micro_batch_tokens=options.micro_batch_tokens)
-    where = machine(options.threads)
+    where = machine(options)
     loaded = fresh(spec)
     data = sequences(options.sequences, options.longest, loaded.model.config.vocab_size)
     tokens = sum(len(d.tokens) for d in data)
@@ -103,7 +103,7 @@ def main() -> None:
     seconds = {name: [] for name in sides}
     for _ in range(options.rounds):
         for name, step in sides.items():
-            seconds[name].append(timed(step)[0])
+            seconds[name].append(timed(step, CLOCKS[options.clock]))
     best = {name: tokens / min(times) for name, times in seconds.items()}
     report(
         {
