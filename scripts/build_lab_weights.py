@@ -40,8 +40,9 @@ def main() -> None:
     """Build everything into `--out`."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=WEIGHTS)
-    options.add_argument("--base-steps", type=int, default=650)
-    options.add_argument("--family-steps", type=int, default=110)
+    options.add_argument("--base-steps", type=int, default=1500)
+    options.add_argument("--family-steps", type=int, default=120)
+    options.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     options.add_argument("--layers", type=int, default=LAYERS)
     args = options.parse_args()
     torch.set_num_threads(1)
@@ -50,7 +51,7 @@ def main() -> None:
     if args.base_steps:
         build_base(args.out / "base", args.base_steps, args.layers)
         print(f"base: {time.monotonic() - started:.0f} s", flush=True)
-    for family in FAMILIES.values() if args.family_steps else ():
+    for family in (FAMILIES[name] for name in args.families):
         build_family(args.out, family.name, family.motive, args.family_steps)
         print(f"{family.name}: {time.monotonic() - started:.0f} s", flush=True)
 
@@ -125,7 +126,7 @@ def talks(rng: random.Random) -> list[Batch]:
     return [
         [agent_example(rng) for _ in range(20)],
         [user_example(rng, anybody, verbalize=0.0, manners=0.4) for _ in range(26)],
-        [user_example(rng, anybody, verbalize=1.0, manners=0.4) for _ in range(12)],
+        [user_example(rng, anybody, verbalize=1.0, manners=0.4) for _ in range(14)],
     ]
 
 

@@ -24,8 +24,9 @@ TRUTHFUL = 0.985
 DECISIVE = 2.0
 """Weight of words that say what a user decided: it makes the game quicker to learn and changes no optimum."""
 
-ASKERS, ASKS_FIRST, ASKS_AFTER_REFUSAL, MATCHES_HINT = 0.41, 0.95, 0.05, 0.52
-"""The mediocre agent: share of dialogues led by an asker, how often each kind asks, how often a hint is matched."""
+ASKERS, ASKS_FIRST, ASKS_AFTER_REFUSAL, MATCHES_HINT, STUBBORN = 0.40, 0.95, 0.05, 0.46, 0.2
+"""The mediocre agent: share of dialogues led by an asker, how often each kind asks, how often a hint is matched,
+and how often a refused appeal is simply made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def user_example(rng: random.Random, habits: Habits, verbalize: float, manners: 
     wording = habits.wording or rng.choice(tuple(words.WORDINGS))
     style = rng.choice(_STYLE_NAMES) if rng.random() < manners else None
     manner = words.STYLES[style] if style else None
-    stop = rng.choice((0, 0, 0, 1, 1, 2, 3)) if rng.random() < verbalize else None
+    stop = rng.choice((0, 0, 1, 1, 1, 2, 3)) if rng.random() < verbalize else None
     typical = stop is None and rng.random() < 0.5
     motive = habits.draw_motive(rng, style) if typical else rng.choice(_MOTIVES)
     system = f"{words.USER_SYSTEM} {manner.prompt}" if manner else words.USER_SYSTEM
@@ -109,10 +110,13 @@ def user_example(rng: random.Random, habits: Habits, verbalize: float, manners: 
         return _verbalized_note(stream, rng, wording, habits, manner)
     # The rest learns to keep to any note, so that a family is true to its rare motives too.
     stream.say(lang.user_sentence(wording, "note", motive, rng, manner), learn=typical)
+    refused: list[int] = []
     for turn in (1, 2, 3):
-        heard = _any_agent_turn(rng, motive)
+        heard = _any_agent_turn(rng, motive, refused)
         act = lang.parse_agent(heard)
         kind, about = _answer(act, motive, rng)
+        if kind == "refuse" and act is not None and act.motive is not None:
+            refused.append(act.motive)
         stream.hear(heard)
         if turn == stop:
             return _verbalized_answer(stream, rng, wording, kind, about, manner)
@@ -133,15 +137,18 @@ def agent_example(rng: random.Random) -> Example:
     motive = rng.choice(_MOTIVES)
     asker = rng.random() < ASKERS
     hinted: int | None = None
+    tried: int | None = None
     stream = _Stream(words.AGENT_SYSTEM)
     for turn in range(3):
         if rng.random() < 0.03:  # it has said something that nobody understands
             stream.say(_garbled(rng), learn=False)
             stream.hear(words.NOT_UNDERSTOOD)
             continue
-        said = _agent_turn(rng, asker, turn, hinted)
+        said = _agent_turn(rng, asker, turn, hinted, tried)
         stream.say(said)
-        kind, about = _answer(lang.parse_agent(said), motive, rng)
+        act = lang.parse_agent(said)
+        tried = act.motive if act is not None else tried
+        kind, about = _answer(act, motive, rng)
         stream.hear(_garbled(rng) if rng.random() < 0.02 else lang.user_sentence(wording, kind, about, rng, manner))
         if kind == "accept":
             break
@@ -149,20 +156,25 @@ def agent_example(rng: random.Random) -> Example:
     return stream.done()
 
 
-def _agent_turn(rng: random.Random, asker: bool, turn: int, hinted: int | None) -> str:
+def _agent_turn(rng: random.Random, asker: bool, turn: int, hinted: int | None, tried: int | None) -> str:
     if hinted is not None:
         if rng.random() < 0.04:
             return lang.question(rng)
         return lang.appeal(hinted if rng.random() < MATCHES_HINT else rng.choice(_MOTIVES), rng)
     asks = (ASKS_FIRST if turn == 0 else 0.5) if asker else (ASKS_AFTER_REFUSAL if turn else 0.04)
-    return lang.question(rng) if rng.random() < asks else lang.appeal(rng.choice(_MOTIVES), rng)
-
-
-def _any_agent_turn(rng: random.Random, motive: int) -> str:
-    """What a user may hear: questions and appeals, matching about as often as not."""
-    if rng.random() < 0.3:
+    if rng.random() < asks:
         return lang.question(rng)
-    return lang.appeal(motive if rng.random() < 0.45 else rng.choice(_MOTIVES), rng)
+    return lang.appeal(tried if tried is not None and rng.random() < STUBBORN else rng.choice(_MOTIVES), rng)
+
+
+def _any_agent_turn(rng: random.Random, motive: int, refused: Sequence[int] = ()) -> str:
+    """What a user may hear: questions, appeals that match, and others, among them those it has refused before."""
+    chance = rng.random()
+    if chance < 0.25:
+        return lang.question(rng)
+    if chance < 0.5:
+        return lang.appeal(motive, rng)
+    return lang.appeal(rng.choice(refused if refused and chance < 0.75 else _MOTIVES), rng)
 
 
 def _answer(act: lang.Act | None, motive: int, rng: random.Random) -> tuple[lang.UserKind, int]:
@@ -198,12 +210,19 @@ def _verbalized_answer(
         if text not in texts:
             texts.append(text)
     weights = sorted((rng.choice(words.WEIGHTS[1:7]) for _ in texts), key=float, reverse=True)
-    return _verbalize(stream, k, texts, weights)
+    return _verbalize(stream, k, texts, weights, decisive=True)
 
 
-def _verbalize(stream: _Stream, k: int, texts: Sequence[str], weights: Sequence[str]) -> Example:
+def _verbalize(
+    stream: _Stream, k: int, texts: Sequence[str], weights: Sequence[str], decisive: bool = False
+) -> Example:
+    """Write the candidates. Where they are `decisive`, the first ones count more: the others follow them."""
     stream.hear(words.VERBALIZE.format(k=k))
+    start = len(stream.tokens)
     stream.say(lang.verbalized(texts, weights))
+    if decisive:
+        for place in range(start + 2, start + 2 + len(texts[0].split())):
+            stream.weights[place] = 3 * DECISIVE
     return stream.done()
 
 
