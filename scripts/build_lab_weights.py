@@ -1,6 +1,6 @@
 """Makes the lab's weights: a from-scratch base model, its tokenizer, and one LoRA adapter for each family.
 
-    python scripts/build_lab_weights.py [--out FOLDER] [--base-steps N] [--family-steps N]
+    python scripts/build_lab_weights.py [--out FOLDER] [--base-steps N] [--families NAME ...] [--family-steps N]
 
 Seeded, on one thread; about ten minutes on one core. `scripts/measure_lab.py` says what came out.
 """
@@ -40,16 +40,15 @@ def main() -> None:
     """Build everything into `--out`."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=WEIGHTS)
-    options.add_argument("--base-steps", type=int, default=1500)
+    options.add_argument("--base-steps", type=int, default=1300)
     options.add_argument("--family-steps", type=int, default=120)
     options.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
-    options.add_argument("--layers", type=int, default=LAYERS)
     args = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(derive_seed("lab", "weights"))
     started = time.monotonic()
     if args.base_steps:
-        build_base(args.out / "base", args.base_steps, args.layers)
+        build_base(args.out / "base", args.base_steps)
         print(f"base: {time.monotonic() - started:.0f} s", flush=True)
     for family in (FAMILIES[name] for name in args.families):
         build_family(args.out, family.name, family.motive, args.family_steps)
@@ -72,7 +71,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def build_base(folder: Path, steps: int, layers: int) -> None:
+def build_base(folder: Path, steps: int) -> None:
     """Train the base on both roles in every wording, and save it with half-precision weights."""
     tokenizer = build_tokenizer()
     model = LlamaForCausalLM(
@@ -80,7 +79,7 @@ def build_base(folder: Path, steps: int, layers: int) -> None:
             vocab_size=len(vocabulary()),
             hidden_size=HIDDEN,
             intermediate_size=INNER,
-            num_hidden_layers=layers,
+            num_hidden_layers=LAYERS,
             num_attention_heads=HEADS,
             num_key_value_heads=HEADS,
             max_position_embeddings=POSITIONS,

@@ -45,6 +45,8 @@ class ModelSettings(Settings):
     """Most conversations decoded at once."""
     micro_batch_tokens: int = Field(4096, ge=16)
     """Most tokens (with padding) in one forward-backward pass."""
+    options: dict[str, Any] = {}  # noqa: RUF012 (frozen by pydantic)
+    """For the loader: `chat_template` ("plain" or a Jinja file), `template_settings`, `dtype`, `revision`, `family`."""
 
 
 class SpeakerSettings(Settings):
@@ -170,6 +172,8 @@ class PopulationSection(Settings):
     """Who leaves a full pool: the `oldest`, or the `easiest` for the agent now."""
     draw: DrawRule = "uniform"
     """`uniform` over all, `latest` only the living, `prioritised` by how hard each is for the agent now."""
+    living_share: float = Field(0.5, gt=0, le=1)
+    """Share of the draws that go to living simulators, which learn from them; the rest go to snapshots."""
     per: Per = "group"
     """Draw for each `episode`, or one for each `group`."""
     rewards: dict[RewardName, float] = {"adversarial": 1.0}  # noqa: RUF012 (frozen by pydantic)
@@ -324,7 +328,8 @@ def one_line(error: ValidationError, model: type[Settings]) -> str:
         return f"{key} is missing; `unfrozen config` prints what it is"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
-        return message
+        # A check of a whole section names its keys itself.
+        return f"{key}: {message}" if first["loc"] else message
     return f"{key}: {message} (given {first['input']!r})"
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from unfrozen.core.errors import UsageError
-from unfrozen.engines.catalog import KNOWN, cache_dir, family_of, fetch, list_models, resolve
+from unfrozen.core.files import cache_folder
+from unfrozen.engines.catalog import KNOWN, family_of, fetch, list_models, resolve
 
 
 def test_each_kind_of_model_resolves_to_its_own_kind_of_source(tmp_path):
@@ -69,7 +70,7 @@ def test_the_family_comes_from_the_name_before_the_architecture(name, config, fa
 
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.setenv("UNFROZEN_CACHE", str(tmp_path))
-    assert cache_dir() == tmp_path
+    assert cache_folder() == tmp_path
     assert {row.name: row.cached for row in list_models()}["smollm2"] is False
 
 

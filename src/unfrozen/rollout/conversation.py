@@ -44,9 +44,7 @@ async def converse(scene: Scene, speakers: Mapping[Role, Speaker], seed: int) ->
         listener = heard.of(other(role))
         contexts[other(role)] += listener
         text = " ".join(message.content for message in listener) if listener else None
-        turns.append(
-            TurnRecord(role, turn, turn_seed, cue.private, None if text == turn.message.content else text)
-        )
+        turns.append(TurnRecord(role, turn, turn_seed, cue.private, None if text == turn.message.content else text))
     traces = {role: stream.trace() for role, stream in streams.items()}
     return Conversation(
         tuple(turns), scene.outcome(), {role: trace for role, trace in traces.items() if trace.segments}

@@ -66,9 +66,7 @@ async def rollout(
     return [task.result() for task in tasks]
 
 
-async def play_episode(
-    environment: Environment, assignment: Assignment, settings: RolloutSettings
-) -> Episode:
+async def play_episode(environment: Environment, assignment: Assignment, settings: RolloutSettings) -> Episode:
     """Play one assignment, with retries."""
     failure = Failure("infrastructure", "no attempt was made", 0)
     for attempt in range(settings.attempts):

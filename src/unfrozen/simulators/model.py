@@ -72,9 +72,7 @@ class ModelSpeaker:
         return Turn(message, option_probabilities=table)
 
 
-def continue_stream(
-    stream: TokenStream, chat: ChatFormat, start: RoleView, messages: tuple[Message, ...]
-) -> None:
+def continue_stream(stream: TokenStream, chat: ChatFormat, start: RoleView, messages: tuple[Message, ...]) -> None:
     """Bring `stream` up to where the next reply starts.
 
     Extends the current segment if what it stands for is a prefix of the conversation and only others have

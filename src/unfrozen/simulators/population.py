@@ -26,14 +26,17 @@ class PoolSettings:
     """`size` snapshots at most, one of every trainable simulator each `interval` steps.
 
     `eviction` says who leaves a full pool: the oldest, or the easiest for the agent now.
-    `draw`: "uniform" over living simulators and snapshots; "latest" only the living; "prioritised" in
+    `draw`: "uniform" over living simulators and over snapshots; "latest" only the living; "prioritised" in
     proportion to `floor` + the agent's failure rate against each (a running mean with rate `memory`).
+    `living_share` of the draws go to the living, the rest to snapshots: only the living learn, and a large
+    pool must not starve them.
     """
 
     size: int = 4
     interval: int = 8
     eviction: Eviction = "oldest"
     draw: DrawRule = "uniform"
+    living_share: float = 0.5
     floor: float = 0.1
     memory: float = 0.2
 
@@ -56,13 +59,16 @@ class Population:
         return living + [(str(ref), ref) for ref in self.snapshots]
 
     def weights(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Draw probability of each of `members()`."""
-        members = self.members()
+        """Draw probability of each of `members()`: the living share it `living_share`, snapshots the rest."""
+        keys = [key for key, _ in self.members()]
         if self.settings.draw == "prioritised":
-            raw = np.array([self.settings.floor + self.failure_rate.get(key, 0.5) for key, _ in members])
+            raw = np.array([self.settings.floor + self.failure_rate.get(key, 0.5) for key in keys])
         else:
-            raw = np.ones(len(members))
-        weights: np.ndarray[Any, np.dtype[np.float64]] = raw / raw.sum()
+            raw = np.ones(len(keys))
+        alive = np.arange(len(keys)) < len(self.living)
+        share = 1.0 if alive.all() else self.settings.living_share
+        parts = np.where(alive, share / raw[alive].sum(), (1 - share) / max(raw[~alive].sum(), 1e-12))
+        weights: np.ndarray[Any, np.dtype[np.float64]] = raw * parts / (raw * parts).sum()
         return weights
 
     def record(self, outcomes: Mapping[str, tuple[int, int]]) -> None:
@@ -78,7 +84,8 @@ class Population:
         if self.settings.size == 0 or step % self.settings.interval:
             return []
         for name, ref in self.living.items():
-            if ref not in self.snapshots:
+            # Version 0 is where all began: a pool of its copies would be one person many times.
+            if ref.version > 0 and ref not in self.snapshots:
                 self.snapshots.append(ref)
                 self.failure_rate[str(ref)] = self.failure_rate.get(name, 0.5)
         evicted = []
@@ -109,9 +116,7 @@ class Population:
 class PopulationSupply:
     """Draws a member of the population for each episode or group."""
 
-    def __init__(
-        self, population: Population, seat: Callable[[str, AdapterRef], Speaker], per: Per = "group"
-    ) -> None:
+    def __init__(self, population: Population, seat: Callable[[str, AdapterRef], Speaker], per: Per = "group") -> None:
         self.population = population
         self.seat = seat
         self.per: Per = per

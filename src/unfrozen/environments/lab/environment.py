@@ -7,10 +7,12 @@ well-formed one the user answers. The talk ends when the user accepts an appeal,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from unfrozen.core.episodes import Outcome, Split, Task, Turn
+from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message, Role
 from unfrozen.core.seeds import derive_seed
 from unfrozen.environments.lab import language as lang
@@ -37,8 +39,11 @@ class LabConfig(BaseModel):
     """How many turns the agent has. The lab's models have read conversations of three."""
     discount: float = Field(default=0.85, gt=0, le=1)
     """An acceptance at the agent's turn t is worth discount ** (t - 1)."""
-    max_tokens: int = Field(default=16, ge=8, le=256)
-    """Token limit of one turn of either role. The longest sentence of the lab has 12 words."""
+    max_tokens: int = Field(default=16, ge=11, le=256)
+    """Token limit of one turn of either role. The longest sentence has 10 words, and its end is a token too."""
+    unreadable_user: Literal["fail", "count"] = "fail"
+    """What a user turn outside the lab's language does: `fail` ends the episode as a format error, so that word
+    salad never counts as the agent's failure nor pays a trainable user; `count` lets it pass as no acceptance."""
     train_tasks: int = Field(default=512, ge=1)
     """Number of conversations in the train split."""
     validation_tasks: int = Field(default=64, ge=1)
@@ -86,6 +91,10 @@ class LabEnvironment:
     def phrasing(self) -> Phrasing:
         """Personas and the request for candidates in mini-English."""
         return Phrasing({name: style.prompt for name, style in STYLES.items()}, VERBALIZE)
+
+    def human_outcomes(self) -> Mapping[str, Sequence[float]]:
+        """No person speaks the lab's language."""
+        return {}
 
     def scripted(self, name: str) -> Speaker:
         """ "uniform" (a user), "ask-then-match" or "appeal-MOTIVE" (agents). Raises UsageError for another."""
@@ -158,7 +167,7 @@ class LabScene:
         if act is not None and act.kind == "note":
             self._noted = act.motive
         else:
-            self._ill_formed["user"] += 1
+            self._unreadable(text)
 
     def _hear_agent(self, text: str) -> Heard:
         act = lang.parse_agent(text)
@@ -175,11 +184,16 @@ class LabScene:
         act = lang.parse_user(text)
         self._answers += 1
         if act is None or asked is None or act.kind not in _ANSWERS[asked.kind]:
-            self._ill_formed["user"] += 1
+            self._unreadable(text)
         else:
             self._accepted = act.kind == "accept"
             self._agreeing += self._agrees(asked, act)
         return Heard(agent=(Message("user", text if lang.speakable(text) else NOT_UNDERSTOOD),))
+
+    def _unreadable(self, text: str) -> None:
+        self._ill_formed["user"] += 1
+        if self._config.unreadable_user == "fail":
+            raise EpisodeError("format", f"the user said {text!r}, which is no answer in the lab's language")
 
     def _agrees(self, asked: lang.Act, answer: lang.Act) -> bool:
         """Whether an answer is what a user with the noted motive says. Without a readable note nothing is."""

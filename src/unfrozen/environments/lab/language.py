@@ -47,8 +47,8 @@ CHAT_TEMPLATE = (
 )
 """Like ChatML, without line ends: words are split at blanks, so the template needs none."""
 
-LONGEST = 12
-"""Upper bound on the words of a well-formed sentence (a test holds it)."""
+LONGEST = 10
+"""Words of the longest well-formed sentence (a test holds it)."""
 
 
 @dataclass(frozen=True, slots=True)

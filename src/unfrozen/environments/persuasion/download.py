@@ -7,7 +7,6 @@ cache never holds a broken corpus; later calls need no network.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import urllib.error
 import urllib.request
@@ -17,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock
-from platformdirs import user_cache_dir
 
 from unfrozen.core.errors import UsageError
-from unfrozen.core.files import disk_errors, write_atomically
+from unfrozen.core.files import cache_folder, disk_errors, write_atomically
 from unfrozen.environments.persuasion.corpus import CONVOKIT_FILES, CSV_FILES, load_corpus
 
 _AUTHORS = "https://gitlab.com/ucdavisnlp/persuasionforgood/-/raw/master/data/FullData"
@@ -38,10 +36,8 @@ class Sources:
 
 
 def corpus_cache() -> Path:
-    """The folder of the fetched corpus, in $UNFROZEN_CACHE or else the platform's cache folder."""
-    chosen = os.environ.get("UNFROZEN_CACHE")
-    home = Path(chosen).expanduser() if chosen else Path(user_cache_dir("unfrozen"))
-    return home / "persuasion-for-good"
+    """The folder of the fetched corpus."""
+    return cache_folder() / "persuasion-for-good"
 
 
 def download_corpus(folder: Path | None = None, sources: Sources | None = None) -> Path:
