@@ -40,8 +40,8 @@ def main() -> None:
     """Build everything into `--out`."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--out", type=Path, default=WEIGHTS)
-    options.add_argument("--base-steps", type=int, default=750)
-    options.add_argument("--family-steps", type=int, default=100)
+    options.add_argument("--base-steps", type=int, default=1300)
+    options.add_argument("--family-steps", type=int, default=120)
     options.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     args = options.parse_args()
     torch.set_num_threads(1)

@@ -110,10 +110,13 @@ def user_example(rng: random.Random, habits: Habits, verbalize: float, manners: 
         return _verbalized_note(stream, rng, wording, habits, manner)
     # The rest learns to keep to any note, so that a family is true to its rare motives too.
     stream.say(lang.user_sentence(wording, "note", motive, rng, manner), learn=typical)
+    refused: list[int] = []
     for turn in (1, 2, 3):
-        heard = _any_agent_turn(rng, motive)
+        heard = _any_agent_turn(rng, motive, refused)
         act = lang.parse_agent(heard)
         kind, about = _answer(act, motive, rng)
+        if kind == "refuse" and act is not None and act.motive is not None:
+            refused.append(act.motive)
         stream.hear(heard)
         if turn == stop:
             return _verbalized_answer(stream, rng, wording, kind, about, manner)
@@ -164,11 +167,14 @@ def _agent_turn(rng: random.Random, asker: bool, turn: int, hinted: int | None, 
     return lang.appeal(tried if tried is not None and rng.random() < STUBBORN else rng.choice(_MOTIVES), rng)
 
 
-def _any_agent_turn(rng: random.Random, motive: int) -> str:
-    """What a user may hear: questions and appeals, matching about as often as not."""
-    if rng.random() < 0.3:
+def _any_agent_turn(rng: random.Random, motive: int, refused: Sequence[int] = ()) -> str:
+    """What a user may hear: questions, appeals that match, and others, among them those it has refused before."""
+    chance = rng.random()
+    if chance < 0.25:
         return lang.question(rng)
-    return lang.appeal(motive if rng.random() < 0.45 else rng.choice(_MOTIVES), rng)
+    if chance < 0.5:
+        return lang.appeal(motive, rng)
+    return lang.appeal(rng.choice(refused if refused and chance < 0.75 else _MOTIVES), rng)
 
 
 def _answer(act: lang.Act | None, motive: int, rng: random.Random) -> tuple[lang.UserKind, int]:

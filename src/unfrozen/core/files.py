@@ -1,4 +1,7 @@
-"""Files: the cache folder, and atomic writes: a reader, or a restart after a kill, sees the old file or the new one, never half of one."""
+"""Files: where fetched things are cached, and atomic writes.
+
+A reader, or a restart after a kill, sees the old file or the new one, never half of one.
+"""
 
 from __future__ import annotations
 

@@ -138,6 +138,8 @@ async def _learner(
     able = engine.capabilities()
     if not able.trainable or learner.loss not in able.losses:
         raise ConfigError(f"models.{settings.model}: its engine cannot train with loss {learner.loss!r}")
+    if learner.grad_clip and not able.grad_clip:
+        raise ConfigError(f"models.{settings.model}: its engine ignores grad_clip; set it to 0 to train without")
     start = adapter_folder(settings.adapter) if settings.adapter else None
     await engine.create_adapter(name, lora.spec(), derive_seed(cast.config.seed, "adapter", name), start)
     first = await engine.publish(name)

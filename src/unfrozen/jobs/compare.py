@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unfrozen.config import TRAINABLE_USERS, RunConfig
+from unfrozen.config import TRAINABLE_USERS, CompareSection, RunConfig
 from unfrozen.core.episodes import SpeakerInfo
 from unfrozen.core.errors import ConfigError
 from unfrozen.core.files import write_json
@@ -95,7 +95,8 @@ def _arms(sources: Sequence[RunConfig]) -> dict[str, RunConfig]:
 
 
 def _run_config(config: RunConfig, arm: str, seed: int) -> RunConfig:
-    return config.model_copy(update={"name": f"{arm}-seed{seed}", "seed": seed})
+    # Without its `compare` section a run is the same whatever it is compared with: it can be used again.
+    return config.model_copy(update={"name": f"{arm}-seed{seed}", "seed": seed, "compare": CompareSection()})
 
 
 def _may_differ(key: str) -> bool:

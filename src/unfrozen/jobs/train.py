@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,12 +152,24 @@ async def record(run: RunDirectory, team: Team, row: dict[str, Any], watch: Watc
     """Write the step's metrics and the state to go on from; only then does the step count."""
     engine = team.agent.engine.throughput()
     row["speed"] = {"tokens_per_second": engine["sampled_tokens"] / max(engine["seconds"], 1e-9)}
+    row["gap_alarms"] = gap_alarms(team, row["learners"])
     run.append_metrics(row)
     draft = run.begin_state(row["step"])
     run.commit_state(row["step"], await save_team(team, draft, row))
     watch.step(row)
-    if row["alarm"]:
-        watch.note(row["alarm"])
+    for sentence in (row["alarm"], *row["gap_alarms"]):
+        if sentence:
+            watch.note(sentence)
+
+
+def gap_alarms(team: Team, learned: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """One sentence for every adapter whose sampler and trainer differ by more than its `gap_alarm`."""
+    return [
+        f"{name}: sampler and trainer differ by {metrics['gap']:.3g} nats per token, more than gap_alarm = "
+        f"{team.learners()[name].settings.gap_alarm:g}: its updates are biased"
+        for name, metrics in learned.items()
+        if metrics.get("gap", 0.0) > team.learners()[name].settings.gap_alarm
+    ]
 
 
 def total_steps(config: RunConfig) -> int:
