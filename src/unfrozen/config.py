@@ -19,6 +19,7 @@ from unfrozen.core.settings import Settings
 from unfrozen.learning.rewards import RewardName
 from unfrozen.learning.schedule import ScheduleSettings
 from unfrozen.learning.settings import LearnerSettings, LoraSettings
+from unfrozen.modelconfig import ModelSettings
 from unfrozen.simulators.population import DrawRule, Eviction
 from unfrozen.simulators.supply import Per
 
@@ -26,27 +27,6 @@ Method = Literal["base", "single", "persona", "ensemble", "verbalized", "cotrain
 METHODS: tuple[Method, ...] = ("base", "single", "persona", "ensemble", "verbalized", "cotrain", "population")
 S = TypeVar("S", bound=Settings)
 TRAINABLE_USERS: frozenset[Method] = frozenset({"cotrain", "population"})
-
-
-class ModelSettings(Settings):
-    """A model that can be sampled from, and trained where its engine trains."""
-
-    engine: Literal["local"] = "local"
-    """Which engine serves it: `local` runs it in this process with torch."""
-    model: str
-    """A known name (`unfrozen models`), a hub id, a folder, or a GGUF file."""
-    threads: int | None = Field(None, ge=1)
-    """CPU threads; unset leaves torch's own choice."""
-    memory_gib: float | None = Field(None, gt=0)
-    """Memory for KV caches and batches, in GiB; unset takes a share of what is free."""
-    device: str = "auto"
-    """Where it runs: auto, cpu, cuda or cuda:N."""
-    max_batch: int = Field(64, ge=1)
-    """Most conversations decoded at once."""
-    micro_batch_tokens: int = Field(4096, ge=16)
-    """Most tokens (with padding) in one forward-backward pass."""
-    options: dict[str, Any] = {}  # noqa: RUF012 (frozen by pydantic)
-    """For the loader: `chat_template` ("plain" or a Jinja file), `template_settings`, `dtype`, `revision`, `family`."""
 
 
 class SpeakerSettings(Settings):
@@ -248,9 +228,16 @@ class RunConfig(Settings):
         self._named("train.simulators", self.train.simulators, self.simulators, "simulators")
         self._named("panel.simulators", self.panel.simulators, self.simulators, "simulators")
         self._named("ensemble.simulators", self.ensemble.simulators, self.simulators, "simulators")
+        for key, speaker in (("agent", self.agent), *((f"simulators.{n}", s) for n, s in self.simulators.items())):
+            if speaker.adapter is not None and self.on_endpoint(speaker):
+                raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
         for method in dict.fromkeys((self.method, *self.compare.arms)):
             self._has_parts(method)
         return self
+
+    def on_endpoint(self, speaker: SpeakerSettings) -> bool:
+        """Whether a role is played by an endpoint."""
+        return speaker.scripted is None and self.models[speaker.model].engine == "endpoint"
 
     def _has_parts(self, method: Method) -> None:
         if method == "ensemble" and len(self.ensemble.simulators) < 2:
@@ -259,10 +246,12 @@ class RunConfig(Settings):
             raise ValueError(f"method {method!r} needs train.simulators with at least one name")
         if method in TRAINABLE_USERS:
             for name in self.train.simulators:
-                if self.simulators[name].scripted is not None:
+                simulator = self.simulators[name]
+                if simulator.scripted is not None or self.on_endpoint(simulator):
+                    what = "scripted" if simulator.scripted else f"an endpoint (models.{simulator.model})"
                     raise ValueError(
-                        f"method {method!r} trains its simulators, and simulators.{name} is scripted: "
-                        "name a model in train.simulators"
+                        f"method {method!r} trains its simulators, and simulators.{name} is {what}: "
+                        "name a local model in train.simulators"
                     )
             if not any(self.population.rewards.values()):
                 raise ValueError(f"method {method!r} needs population.rewards with at least one weight that is not 0")

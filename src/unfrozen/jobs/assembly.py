@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unfrozen.config import TRAINABLE_USERS, ModelSettings, RunConfig, SpeakerSettings
+from unfrozen.config import TRAINABLE_USERS, RunConfig, SpeakerSettings
 from unfrozen.core.episodes import SpeakerInfo
 from unfrozen.core.errors import ConfigError
 from unfrozen.core.seeds import derive_seed
 from unfrozen.core.traces import AdapterRef
-from unfrozen.engines.protocol import Engine, EngineSpec, SamplingParams
+from unfrozen.engines.catalog import family_of
+from unfrozen.engines.protocol import Engine, SamplingParams
 from unfrozen.engines.registry import build_engine
 from unfrozen.environments.protocol import Environment
 from unfrozen.environments.registry import adapter_folder, open_environment
@@ -21,6 +22,7 @@ from unfrozen.learning.learner import Learner
 from unfrozen.learning.settings import LearnerSettings, LoraSettings
 from unfrozen.learning.step import Team
 from unfrozen.measures.panel import refuse_mixed_panel
+from unfrozen.simulators.endpoint import Endpoint, EndpointSpeaker
 from unfrozen.simulators.model import ModelSpeaker
 from unfrozen.simulators.persona import PERSONAS
 from unfrozen.simulators.population import PoolSettings, Population, PopulationSupply
@@ -40,13 +42,14 @@ class Cast:
     environment: Environment
     engines: dict[str, Engine]
     frozen: dict[str, Speaker] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
     def engine(self, model: str) -> Engine:
         """The engine of a [models] section, built on first use; equal sections share one."""
         if model not in self.engines:
             settings = self.config.models[model]
             twin = next((m for m in self.engines if self.config.models[m] == settings), None)
-            self.engines[model] = self.engines[twin] if twin else build_engine(settings.engine, _spec(settings))
+            self.engines[model] = self.engines[twin] if twin else build_engine(settings.engine, settings.engine_spec())
         return self.engines[model]
 
     def all_engines(self) -> list[Engine]:
@@ -60,7 +63,14 @@ class Cast:
             return settings.family
         if settings.scripted:
             return f"scripted:{settings.scripted}"
-        return name if settings.adapter else self.engine(settings.model).family
+        return name if settings.adapter else self.model_family(settings.model)
+
+    def model_family(self, model: str) -> str:
+        """Family of a [models] section; of an endpoint, which may serve anything, as far as its name tells."""
+        settings = self.config.models[model]
+        if settings.engine == "endpoint":
+            return family_of({"model_type": settings.model}, settings.model)
+        return self.engine(model).family
 
     async def simulator(self, name: str) -> Speaker:
         """The frozen simulator of a [simulators] section."""
@@ -73,13 +83,28 @@ class Cast:
                 self.frozen[name] = await self._model(name, settings)
         return self.frozen[name]
 
-    async def _model(self, name: str, settings: SpeakerSettings) -> ModelSpeaker:
+    def endpoint_speaker(self, settings: SpeakerSettings, label: str, family: str) -> EndpointSpeaker:
+        """A role played by the endpoint of its [models] section."""
+        model = settings.model
+        if model not in self.endpoints:
+            self.endpoints[model] = Endpoint(self.config.models[model].endpoint_spec(f"models.{model}"))
+        info = SpeakerInfo(label, family, "endpoint")
+        return EndpointSpeaker(self.endpoints[model], info, settings.max_tokens, settings.temperature)
+
+    async def _model(self, name: str, settings: SpeakerSettings) -> Speaker:
+        if self.config.on_endpoint(settings):
+            return self.endpoint_speaker(settings, name, self.family(name))
         engine = self.engine(settings.model)
         ref = None
         if settings.adapter:
             ref = AdapterRef(name, 0)
             await engine.load_version(ref, adapter_folder(settings.adapter))
         return seat(engine, settings, SpeakerInfo(name, self.family(name), "frozen"), ref)
+
+    async def aclose(self) -> None:
+        """Close the connections to endpoints."""
+        for endpoint in self.endpoints.values():
+            await endpoint.aclose()
 
     async def flush(self) -> None:
         """Drop cached prefixes everywhere: what comes next must not depend on what was computed before."""
@@ -105,6 +130,18 @@ def assemble(config: RunConfig) -> Cast:
         {name: cast.family(name) for name in config.panel.simulators},
     )
     return cast
+
+
+def refuse_untrainable(config: RunConfig) -> None:
+    """Raise ConfigError where the agent of a training is an endpoint: it has no weights here that could learn.
+
+    `base` is refused too: it trains nothing, but measures the policy's entropy, which needs token probabilities.
+    """
+    if config.on_endpoint(config.agent):
+        raise ConfigError(
+            f"agent.model: models.{config.agent.model} is an endpoint, which cannot be trained; name a local model, "
+            "or measure this one with `unfrozen evaluate`"
+        )
 
 
 async def build_team(cast: Cast) -> Team:
@@ -197,15 +234,3 @@ async def own_simulators(cast: Cast, team: Team) -> Mapping[str, Speaker]:
 async def panel_simulators(cast: Cast) -> Mapping[str, Speaker]:
     """The held-out simulators."""
     return {name: await cast.simulator(name) for name in cast.config.panel.simulators}
-
-
-def _spec(settings: ModelSettings) -> EngineSpec:
-    return EngineSpec(
-        settings.model,
-        settings.threads,
-        settings.memory_gib,
-        settings.device,
-        settings.max_batch,
-        settings.micro_batch_tokens,
-        settings.options,
-    )

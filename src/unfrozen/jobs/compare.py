@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -158,19 +159,19 @@ def _said(c: Contrast) -> str:
 
 async def _crossplay(config: RunConfig, arms: Mapping[str, RunConfig], paths: Mapping[str, Path]) -> dict[str, Any]:
     """Every arm's final agent (first seed) against every simulator: frozen ones and the trained ones of each arm."""
-    cast = assembly.assemble(config)
-    simulators: dict[str, Speaker] = {
-        name: await cast.simulator(name) for name in (*config.all_training_simulators(), *config.panel.simulators)
-    }
-    for arm, path in paths.items():
-        if arms[arm].method in TRAINABLE_USERS:
-            simulators |= await _trained_simulators(cast, arm, path)
-    table = []
-    for arm, path in paths.items():
-        agent = await load_agent(cast, arm, path)
-        result = await play_panel(cast, agent, simulators, Silent())
-        estimates = [result.success([name]) for name in simulators]
-        table.append([None if e is None else e.mean for e in estimates])
+    async with aclosing(assembly.assemble(config)) as cast:
+        simulators: dict[str, Speaker] = {
+            name: await cast.simulator(name) for name in (*config.all_training_simulators(), *config.panel.simulators)
+        }
+        for arm, path in paths.items():
+            if arms[arm].method in TRAINABLE_USERS:
+                simulators |= await _trained_simulators(cast, arm, path)
+        table = []
+        for arm, path in paths.items():
+            agent = await load_agent(cast, arm, path)
+            result = await play_panel(cast, agent, simulators, Silent())
+            estimates = [result.success([name]) for name in simulators]
+            table.append([None if e is None else e.mean for e in estimates])
     return {
         "agents": list(paths),
         "simulators": list(simulators),

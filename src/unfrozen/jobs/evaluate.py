@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unfrozen.config import RunConfig, SpeakerSettings, to_toml
-from unfrozen.core.episodes import SpeakerInfo
-from unfrozen.core.errors import UsageError
+from unfrozen.core.episodes import Episode, SpeakerInfo
+from unfrozen.core.errors import ConfigError, UsageError
 from unfrozen.core.files import write_json
 from unfrozen.core.records import write_episodes
 from unfrozen.core.rundir import RunDirectory
@@ -40,7 +41,8 @@ def evaluate(
 
     `agents` maps a label to a finished run's folder (or an adapter folder); the agent that the config starts
     from is always measured beside them, as "start". Writes episodes, summary.json and report.html to `out`
-    (default runs/NAME-evaluation). Raises UsageError where an agent is not there or the panel mixes roles.
+    (default runs/NAME-evaluation). Raises UsageError where an agent is not there, the panel mixes roles, or all
+    episodes of an agent fail.
     """
     path = out or Path("runs") / f"{config.name}-evaluation"
     with RunDirectory(path, to_toml(config), manifest()) as run:
@@ -49,6 +51,7 @@ def evaluate(
         episodes = [(label, e) for label, pair in results.items() for r in pair for e in r.episodes]
         for label in results:
             write_episodes(run.path / "episodes" / f"{label}.jsonl.zst", [e for name, e in episodes if name == label])
+            _refuse_silence(label, [e for name, e in episodes if name == label])
         summary: dict[str, Any] = summary_head("evaluate", config, [e for _, e in episodes]) | {
             "verdict": {"collapsed": None, "sentence": _sentence(arms)},
             "arms": arms,
@@ -66,22 +69,32 @@ async def _evaluate(
     config: RunConfig, agents: Mapping[str, Path], watch: Watcher
 ) -> dict[str, tuple[PanelResult, PanelResult]]:
     """label -> (own, held out)."""
-    cast = assembly.assemble(config)
-    own = {name: await cast.simulator(name) for name in config.training_simulators()}
-    held_out = await assembly.panel_simulators(cast)
-    results = {}
-    for label, folder in {START: None, **agents}.items():
-        agent = await load_agent(cast, label, folder)
-        results[label] = (
-            await play_panel(cast, agent, own, watch),
-            await play_panel(cast, agent, held_out, watch),
-        )
+    async with aclosing(assembly.assemble(config)) as cast:
+        own = {name: await cast.simulator(name) for name in config.training_simulators()}
+        held_out = await assembly.panel_simulators(cast)
+        results = {}
+        for label, folder in {START: None, **agents}.items():
+            agent = await load_agent(cast, label, folder)
+            results[label] = (
+                await play_panel(cast, agent, own, watch),
+                await play_panel(cast, agent, held_out, watch),
+            )
     return results
 
 
-async def load_agent(cast: assembly.Cast, label: str, folder: Path | None) -> ModelSpeaker:
-    """The agent at the end of a run, or of an adapter folder, or (None) as the config starts it."""
+async def load_agent(cast: assembly.Cast, label: str, folder: Path | None) -> Speaker:
+    """The agent at the end of a run, or of an adapter folder, or (None) as the config starts it.
+
+    Raises ConfigError where weights are given for an endpoint, which has its own.
+    """
     settings = cast.config.agent
+    if cast.config.on_endpoint(settings):
+        if folder is not None:
+            raise ConfigError(
+                f"agent.model: models.{settings.model} is an endpoint, and {folder} holds weights for a local model; "
+                "evaluate it with the config that it was trained with"
+            )
+        return cast.endpoint_speaker(settings, label, settings.family or cast.model_family(settings.model))
     if folder is None and settings.adapter is None:
         engine = cast.engine(settings.model)
         return assembly.seat(engine, settings, SpeakerInfo(label, engine.family, "frozen"), None)
@@ -120,6 +133,14 @@ async def play_panel(
     return await measure_panel(
         cast.environment, agent, members, tasks, panel.trials, seed, rollout_settings(cast.config), 0, watch.episode
     )
+
+
+def _refuse_silence(label: str, episodes: Sequence[Episode]) -> None:
+    """Raise UsageError where every episode of an agent failed: nothing was measured, and a table would hide why."""
+    failures = [e.failure for e in episodes if e.failure is not None]
+    if failures and len(failures) == len(episodes):
+        causes = "; ".join(list(dict.fromkeys(f"{f.cause}: {f.detail}" for f in failures))[:3])
+        raise UsageError(f"agent {label!r}: all {len(episodes)} episodes failed ({causes})")
 
 
 def _sentence(arms: Mapping[str, Mapping[str, Any]]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from unfrozen.config import EnvironmentSection, ModelSettings, to_toml
+from unfrozen.config import EnvironmentSection, to_toml
 from unfrozen.core.episodes import Split
 from unfrozen.core.errors import UsageError
 from unfrozen.core.files import write_atomically, write_json
@@ -25,7 +25,7 @@ from unfrozen.core.messages import Role
 from unfrozen.core.rundir import RunDirectory
 from unfrozen.core.seeds import derive_seed, generator
 from unfrozen.core.settings import Settings
-from unfrozen.engines.protocol import AdamParams, Engine, EngineSpec, LossSpec
+from unfrozen.engines.protocol import AdamParams, Engine, LossSpec
 from unfrozen.engines.registry import build_engine
 from unfrozen.environments.human import HumanTalk, Keep, corpus_talks, log_talks
 from unfrozen.environments.protocol import Environment
@@ -35,6 +35,7 @@ from unfrozen.jobs.progress import Silent, Watcher
 from unfrozen.jobs.summary import hardware, manifest, now
 from unfrozen.learning.imitation import Lesson, make_batches, make_lesson, take_slice, to_datums
 from unfrozen.learning.settings import LoraSettings
+from unfrozen.modelconfig import ModelSettings
 
 ADAPTER = "imitation"
 
@@ -98,6 +99,13 @@ class ImitateConfig(Settings):
         except ValueError as error:
             raise ValueError(f"slice: {error}") from error
         return text
+
+    @field_validator("model")
+    @classmethod
+    def _is_trainable(cls, model: ModelSettings) -> ModelSettings:
+        if model.engine == "endpoint":
+            raise ValueError("an endpoint cannot be trained; name a local model")
+        return model
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -238,7 +246,7 @@ def _environment(config: ImitateConfig) -> Environment | None:
 
 
 def _engine(config: ImitateConfig) -> Engine:
-    engine = build_engine(config.model.engine, EngineSpec(**config.model.model_dump(exclude={"engine"})))
+    engine = build_engine(config.model.engine, config.model.engine_spec())
     if "cross_entropy" not in engine.capabilities().losses:
         raise UsageError(f"model.engine {config.model.engine!r} cannot train with cross_entropy, which imitation needs")
     return engine

@@ -47,6 +47,7 @@ def train(config: RunConfig, out: Path | None = None, watch: Watcher | None = No
     Raises UsageError and its children: a bad config, a model that is not there, a folder in use, a full disk,
     too many failed episodes. What was complete is kept, and the same call resumes from it.
     """
+    assembly.refuse_untrainable(config)
     path = out or Path("runs") / config.name
     with RunDirectory(path, to_toml(config), manifest()) as run:
         asyncio.run(_train(config, run, watch or Silent()))
@@ -94,6 +95,7 @@ async def _train(config: RunConfig, run: RunDirectory, watch: Watcher) -> None:
             await record(run, team, row, watch)
     finally:
         watch.end()
+        await cast.aclose()
 
 
 async def play(cast: assembly.Cast, team: Team, supply: Supply, step: int, watch: Watcher) -> list[Episode]:
