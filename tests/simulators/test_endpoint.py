@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
+import sys
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import Reply, Server, completion, error, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +36,9 @@ from unfrozen.simulators.endpoint import (
     read_choice,
     without_reasoning,
 )
+from unfrozen.simulators.persona import Persona
 from unfrozen.simulators.protocol import View
+from unfrozen.simulators.verbalized import Verbalized, VerbalizedSettings
 
 pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
 
@@ -45,77 +46,13 @@ KEY = "sk-secret-0123456789abcdef"
 CORPUS = Path(__file__).parents[1] / "data" / "persuasion" / "csv"
 
 
-@dataclass
-class Reply:
-    """One answer of the test server."""
-
-    body: Any
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def completion(content: Any, finish: str = "stop", **message: Any) -> Reply:
-    message = {"role": "assistant", "content": content, **message}
-    return Reply({"choices": [{"message": message, "finish_reason": finish}], "usage": {"completion_tokens": 7}})
-
-
-def error(status: int, message: str, code: str | None = None, **headers: str) -> Reply:
-    return Reply({"error": {"message": message, "code": code, "type": "error"}}, status, headers)
-
-
-@dataclass
-class Server:
-    """Answers the replies of its list in turn, the last one for ever; remembers what it was sent."""
-
-    url: str = ""
-    replies: list[Reply] = field(default_factory=list)
-    answer: Callable[[dict[str, Any]], Reply] | None = None
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    paths: list[str] = field(default_factory=list)
-
-    def next(self, request: dict[str, Any]) -> Reply:
-        self.requests.append(request)
-        if self.answer is not None:
-            return self.answer(request)
-        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            state.headers.append(dict(self.headers.items()))
-            state.paths.append(self.path)
-            reply = state.next(request)
-            data = reply.body.encode() if isinstance(reply.body, str) else json.dumps(reply.body).encode()
-            self.send_response(reply.status)
-            kind = "text/html" if isinstance(reply.body, str) else "application/json"
-            for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **reply.headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    state.url = f"http://127.0.0.1:{http.server_port}/v1"
-    yield state
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving() as state:
+        yield state
 
 
 def view(
@@ -181,6 +118,29 @@ def test_a_missing_key_names_its_variable(server: Server, monkeypatch: pytest.Mo
     monkeypatch.delenv("MY_KEY", raising=False)
     with pytest.raises(UsageError, match=r"models\.mine\.api_key_env: the environment variable MY_KEY is not set"):
         ask(server, view(HELLO), api_key_env="MY_KEY")
+
+
+def test_a_missing_package_says_how_to_install_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UsageError, match=r'models\.mine: .* pip install "unfrozen\[endpoint\]"'):
+        ask(server, view(HELLO))
+
+
+def test_wrappers_work_over_an_endpoint(server: Server) -> None:
+    """Verbalized Sampling asks for more tokens and gets text; a choice is passed through."""
+    written = '{"replies": [{"text": "No.", "probability": 0.9}, {"text": "No.", "probability": 0.1}]}'
+    server.replies = [completion(written), completion('{"choice": "$0.00"}')]
+
+    async def run() -> tuple[Turn, Turn]:
+        async with aclosing(Endpoint(EndpointSpec("m", server.url))) as endpoint:
+            inner = EndpointSpeaker(endpoint, SpeakerInfo("mine", "f", "endpoint"), 50)
+            wrapped = Verbalized(Persona(inner, "blunt", "Be blunt."), VerbalizedSettings(k=2, max_tokens=300))
+            return await wrapped.reply(view(HELLO), 1), await wrapped.reply(view(HELLO, options=AMOUNTS), 2)
+
+    said, chosen = asyncio.run(run())
+    assert (said.message.content, chosen.message.content) == ("No.", "$0.00")
+    assert server.requests[0]["max_tokens"] == 300
+    assert server.requests[0]["messages"][0]["content"].endswith("Be blunt.")
 
 
 def test_a_server_error_that_passes_is_not_noticed(server: Server) -> None:
