@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny_model import byte_tokenizer, write_tiny_model
 
 from unfrozen.config import validated
 from unfrozen.core.errors import ConfigError, UsageError
@@ -29,33 +27,11 @@ from unfrozen.learning.imitation import make_batches, make_lesson, take_slice, t
 
 CORPUS = Path(__file__).parents[1] / "data" / "persuasion" / "csv"
 ENVIRONMENT = {"name": "persuasion", "corpus": str(CORPUS), "exchanges": 1}
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>")
-    made.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
-    made.chat_template = CHATML
-    return made
 
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = byte_tokenizer()
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=8192, pad_token_id=None, **shape)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
