@@ -17,7 +17,7 @@ from unfrozen.core.episodes import Outcome, Turn
 from unfrozen.core.messages import Message, Role
 from unfrozen.core.seeds import derive_seed, generator
 from unfrozen.core.traces import TokenStream
-from unfrozen.environments.lab import LabConfig, LabEnvironment
+from unfrozen.environments.lab import LabEnvironment
 from unfrozen.environments.lab.environment import LabScene
 from unfrozen.environments.lab.families import lab_adapter_path, lab_model_path
 from unfrozen.environments.lab.wordings import VERBALIZE
@@ -92,7 +92,7 @@ class Played:
 
 def play(agent: LabModel | Speaker, user: LabModel | Speaker, count: int, seed: int = 0) -> list[Played]:
     """Play `count` conversations side by side."""
-    environment = LabEnvironment(LabConfig(unreadable_user="count"))
+    environment = LabEnvironment()
     tasks = environment.tasks("validation")
     scenes = [environment.open(tasks[i % len(tasks)], i) for i in range(count)]
     talks: list[dict[Role, list[Message]]] = [{"agent": [], "user": []} for _ in scenes]

@@ -158,6 +158,8 @@ class PopulationSection(Settings):
     """Draw for each `episode`, or one for each `group`."""
     rewards: dict[RewardName, float] = {"adversarial": 1.0}  # noqa: RUF012 (frozen by pydantic)
     """Weights of the simulator rewards: adversarial, cooperative, curriculum, realism."""
+    violation_penalty: float = Field(1.0, ge=0)
+    """Subtracted from a simulator's reward for every turn that broke the scene's rules (an unreadable turn)."""
     lora: LoraSettings = LoraSettings()
     """Shape of the simulators' adapters (must fit the adapter they start from)."""
     learner: LearnerSettings = LearnerSettings()

@@ -21,7 +21,6 @@ from unfrozen.environments.protocol import Cue, Heard
 from unfrozen.simulators.protocol import View
 
 NOTE, HINT, ACCEPT, REFUSE = "my heart is with dogs", "i think of birds", "yes i will give", "no not today"
-COUNTING = LabConfig(unreadable_user="count")
 ASK, RIGHT, WRONG = "what moves you", "your gift helps animals", "your gift helps schools"
 
 
@@ -77,22 +76,20 @@ def test_an_ill_formed_agent_turn_costs_the_turn_and_the_user_is_not_asked() -> 
 
 
 def test_an_acceptance_that_answers_a_question_is_none() -> None:
-    outcome, _ = run([NOTE, ASK, ACCEPT, WRONG, REFUSE, WRONG, REFUSE], COUNTING)
+    outcome, _ = run([NOTE, ASK, ACCEPT, WRONG, REFUSE, WRONG, REFUSE])
     assert not outcome.success
     assert outcome.metrics["ill_formed_user"] == 1
     assert outcome.metrics["asked_first"] == 1
 
 
-@pytest.mark.parametrize("said", [["dogs dogs dogs"], [NOTE, RIGHT, "yes yes no"], [NOTE, ASK, ACCEPT]])
-def test_a_user_who_is_unreadable_fails_the_episode_instead_of_the_agent(said: list[str]) -> None:
-    """Otherwise word salad would be the cheapest way for an adversarial user to win."""
-    with pytest.raises(EpisodeError, match="no answer in the lab's language") as caught:
-        run(said)
-    assert caught.value.cause == "format"
+def test_unreadable_turns_are_held_against_the_role_that_said_them() -> None:
+    outcome, _ = run([NOTE, "give give dogs", RIGHT, "yes yes no", RIGHT, ACCEPT])
+    assert outcome.success
+    assert outcome.violations == {"agent": 1, "user": 1}
 
 
 def test_a_garbled_acceptance_is_none_and_unknown_words_never_reach_the_agent() -> None:
-    outcome, heard = run([NOTE, RIGHT, "yes i will gladly give", RIGHT, "yes, of course!", RIGHT, REFUSE], COUNTING)
+    outcome, heard = run([NOTE, RIGHT, "yes i will gladly give", RIGHT, "yes, of course!", RIGHT, REFUSE])
     assert not outcome.success
     assert outcome.metrics["ill_formed_user"] == 2
     assert heard[2][1].agent == (Message("user", "yes i will gladly give"),)
@@ -109,7 +106,7 @@ def test_a_garbled_acceptance_is_none_and_unknown_words_never_reach_the_agent() 
     ],
 )
 def test_consistency_is_the_share_of_answers_that_agree_with_the_note(said: list[str], consistent: float) -> None:
-    outcome, _ = run(said, COUNTING)
+    outcome, _ = run(said)
     assert outcome.metrics["consistent"] == pytest.approx(consistent)
 
 

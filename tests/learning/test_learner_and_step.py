@@ -169,6 +169,17 @@ def test_a_failed_episode_teaches_neither_role_and_shifts_no_baseline() -> None:
         assert notes[0] == notes[1] == ([0.25, -0.25] if role == "agent" else [-0.25, 0.25])
 
 
+def test_a_turn_that_broke_the_rules_costs_the_simulator_and_not_the_agent() -> None:
+    fine = episode(0, False)
+    assert fine.outcome is not None
+    salad = replace(fine, outcome=replace(fine.outcome, violations={"user": 2}))
+    user, agent = Notes(), Notes()
+    asyncio.run(learn_simulator(learner(user, kl=0), [fine, salad], {"adversarial": 1.0}, 1.0))
+    asyncio.run(learn_agent(learner(agent, kl=0), [fine, salad]))
+    assert weights(user) == [0.5, -0.5]  # rewards 1 and 1 - 2
+    assert weights(agent) == [0.0, 0.0]
+
+
 def test_agent_and_simulator_have_baselines_of_their_own() -> None:
     agent, user = Notes(), Notes()
     batch = [episode(0, True), episode(0, True), episode(1, False), episode(1, True)]

@@ -93,6 +93,8 @@ class Outcome:
     success: bool
     truncated: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)
+    violations: Mapping[Role, int] = field(default_factory=dict)
+    """Turns of a role that broke the scene's rules (unreadable, a malformed tool call), where the talk went on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,7 @@ async def build_team(cast: Cast) -> Team:
     )
     team.population = Population(pool, {name: learner.current for name, learner in team.simulators.items()})
     team.rewards = section.rewards
+    team.violation_penalty = section.violation_penalty
     if len(team.simulators) > 1 and not engine.capabilities().several_adapters:
         raise ConfigError("method 'population' needs an engine that trains several adapters at once")
     return team

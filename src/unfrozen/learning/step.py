@@ -28,6 +28,7 @@ class Team:
     simulators: dict[str, Learner] = field(default_factory=dict)
     population: Population | None = None
     rewards: Mapping[RewardName, float] = field(default_factory=dict)
+    violation_penalty: float = 0.0
     schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
 
     def learners(self) -> dict[str, Learner]:
@@ -47,7 +48,7 @@ async def learn(team: Team, episodes: Sequence[Episode], step: int) -> dict[str,
     for name, learner in team.simulators.items():
         played = [e for e in episodes if e.simulator.label == name]
         if team.schedule.updates_simulators(step):
-            metrics[name] = await learn_simulator(learner, played, team.rewards)
+            metrics[name] = await learn_simulator(learner, played, team.rewards, team.violation_penalty)
         if team.population is not None:
             team.population.living[name] = learner.current
     await retire(team, played_by.values())
@@ -61,9 +62,13 @@ async def learn_agent(learner: Learner, episodes: Sequence[Episode]) -> dict[str
 
 
 async def learn_simulator(
-    learner: Learner, episodes: Sequence[Episode], weights: Mapping[RewardName, float]
+    learner: Learner, episodes: Sequence[Episode], weights: Mapping[RewardName, float], violation_penalty: float = 0.0
 ) -> dict[str, float]:
-    """One update of a simulator, from the episodes that it played."""
+    """One update of a simulator, from the episodes that it played.
+
+    Every turn of it that broke the scene's rules costs `violation_penalty`: word salad must not be a cheap way
+    to keep an agent from succeeding.
+    """
     rows = [(e, e.outcome) for e in episodes if e.outcome is not None and "user" in e.traces]
     likelihoods: Sequence[float | None] = [None] * len(rows)
     if weights.get("realism"):
@@ -72,7 +77,11 @@ async def learn_simulator(
         Played(e.group, outcome.reward, outcome.success, likelihood)
         for (e, outcome), likelihood in zip(rows, likelihoods, strict=True)
     ]
-    return await _update(learner, "user", rows, simulator_rewards(played, weights))
+    rewards = [
+        reward - violation_penalty * outcome.violations.get("user", 0)
+        for reward, (_, outcome) in zip(simulator_rewards(played, weights), rows, strict=True)
+    ]
+    return await _update(learner, "user", rows, rewards)
 
 
 async def _update(

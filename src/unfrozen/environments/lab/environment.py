@@ -7,12 +7,10 @@ well-formed one the user answers. The talk ends when the user accepts an appeal,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from unfrozen.core.episodes import Outcome, Split, Task, Turn
-from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message, Role
 from unfrozen.core.seeds import derive_seed
 from unfrozen.environments.lab import language as lang
@@ -41,9 +39,6 @@ class LabConfig(BaseModel):
     """An acceptance at the agent's turn t is worth discount ** (t - 1)."""
     max_tokens: int = Field(default=16, ge=11, le=256)
     """Token limit of one turn of either role. The longest sentence has 10 words, and its end is a token too."""
-    unreadable_user: Literal["fail", "count"] = "fail"
-    """What a user turn outside the lab's language does: `fail` ends the episode as a format error, so that word
-    salad never counts as the agent's failure nor pays a trainable user; `count` lets it pass as no acceptance."""
     train_tasks: int = Field(default=512, ge=1)
     """Number of conversations in the train split."""
     validation_tasks: int = Field(default=64, ge=1)
@@ -159,6 +154,7 @@ class LabScene:
                 "truncated_turns": float(self._truncated),
                 **motives,
             },
+            violations=dict(self._ill_formed),
         )
 
     def _note(self, text: str) -> None:
@@ -167,7 +163,7 @@ class LabScene:
         if act is not None and act.kind == "note":
             self._noted = act.motive
         else:
-            self._unreadable(text)
+            self._ill_formed["user"] += 1
 
     def _hear_agent(self, text: str) -> Heard:
         act = lang.parse_agent(text)
@@ -184,16 +180,11 @@ class LabScene:
         act = lang.parse_user(text)
         self._answers += 1
         if act is None or asked is None or act.kind not in _ANSWERS[asked.kind]:
-            self._unreadable(text)
+            self._ill_formed["user"] += 1
         else:
             self._accepted = act.kind == "accept"
             self._agreeing += self._agrees(asked, act)
         return Heard(agent=(Message("user", text if lang.speakable(text) else NOT_UNDERSTOOD),))
-
-    def _unreadable(self, text: str) -> None:
-        self._ill_formed["user"] += 1
-        if self._config.unreadable_user == "fail":
-            raise EpisodeError("format", f"the user said {text!r}, which is no answer in the lab's language")
 
     def _agrees(self, asked: lang.Act, answer: lang.Act) -> bool:
         """Whether an answer is what a user with the noted motive says. Without a readable note nothing is."""
