@@ -43,7 +43,7 @@ def train(config: ConfigFile, out: Out = None, set_: Set = None) -> None:
 
     result = job(_load(config, set_), out, watcher(ERR))
     print_summary(result.summary, OUT)
-    OUT.print(f"report: {result.path / 'report.html'}", soft_wrap=True)
+    _say(f"report: {result.path / 'report.html'}")
 
 
 @app.command()
@@ -62,7 +62,7 @@ def compare(
 
     result = job([_load(path, set_) for path in configs], out, allow_differences, watcher(ERR))
     print_summary(result.summary, OUT)
-    OUT.print(f"report: {result.path / 'report.html'}", soft_wrap=True)
+    _say(f"report: {result.path / 'report.html'}")
 
 
 @app.command()
@@ -79,13 +79,18 @@ def evaluate(
     from unfrozen.jobs.progress import watcher
     from unfrozen.report import print_summary
 
-    agents = {}
+    agents: dict[str, Path] = {}
     for text in agent or []:
-        label, equals, folder = text.rpartition("=")
-        agents[label if equals else Path(text).name] = Path(folder)
+        label, equals, folder = text.partition("=")
+        label, folder = (label, folder) if equals else (Path(text).name, text)
+        if label in agents:
+            raise UsageError(
+                f"--agent {text}: another agent is called {label!r}; give it a name of its own (LABEL=...)"
+            )
+        agents[label] = Path(folder)
     result = job(_load(config, set_), agents, out, watcher(ERR))
     print_summary(result.summary, OUT)
-    OUT.print(f"report: {result.path / 'report.html'}", soft_wrap=True)
+    _say(f"report: {result.path / 'report.html'}")
 
 
 @app.command()
@@ -99,7 +104,7 @@ def imitate(config: ConfigFile, out: Out = None, set_: Set = None) -> None:
     data = with_overrides(read_toml(config), _overrides(set_))
     result = job(validated(ImitateConfig, data, str(config)), out, watcher(ERR))
     OUT.print_json(json.dumps(result.summary))
-    OUT.print(f"adapter: {result.adapter}", soft_wrap=True)
+    _say(f"adapter: {result.adapter}")
 
 
 @app.command()
@@ -110,13 +115,10 @@ def report(
     """Print a finished job's summary again, and draw its picture."""
     from unfrozen.report import collapse_picture, print_summary
 
-    file = run / "summary.json"
-    if not file.is_file():
-        raise UsageError(f"{run}: no summary.json there; let the job finish first")
-    summary = json.loads(file.read_text())
+    summary = _read_summary(run)
     print_summary(summary, OUT)
     if picture is not None:
-        OUT.print(f"picture: {collapse_picture(summary, picture)}", soft_wrap=True)
+        _say(f"picture: {collapse_picture(summary, picture)}")
 
 
 @app.command()
@@ -125,7 +127,7 @@ def models(fetch: Annotated[list[str] | None, typer.Argument(help="Names to fetc
     from unfrozen.engines import catalog
 
     for name in fetch or []:
-        OUT.print(f"{name}: {catalog.fetch(name, lambda text: ERR.print(text, highlight=False))}", soft_wrap=True)
+        _say(f"{name}: {catalog.fetch(name, lambda text: ERR.print(text, highlight=False, markup=False))}")
     if fetch:
         return
     table = Table("name", "family", "parameters", "licence", "cached", "about")
@@ -143,7 +145,7 @@ def config_(
     from unfrozen.configdoc import describe
 
     for line in describe(RunConfig, section):
-        OUT.print(line, highlight=False, markup=False, soft_wrap=True)
+        _say(line)
 
 
 @measure.command()
@@ -155,8 +157,8 @@ def donations(
     from unfrozen.measures.donations import measure_donations
 
     accuracy = measure_donations(corpus, labels)
-    OUT.print(str(accuracy), highlight=False, soft_wrap=True)
-    OUT.print(json.dumps(accuracy.to_json()), highlight=False, soft_wrap=True)
+    _say(str(accuracy))
+    _say(json.dumps(accuracy.to_json()))
 
 
 def _version(show: bool) -> None:
@@ -185,13 +187,40 @@ def _overrides(items: list[str] | None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for item in items or []:
         key, equals, text = item.partition("=")
-        if not equals:
-            raise UsageError(f"--set {item}: expected key=value")
+        if not equals or not all(key.split(".")):
+            raise UsageError(f"--set {item}: expected key=value, as in train.steps=3")
         try:
-            values[key] = tomllib.loads(f"value = {text}")["value"]
+            parsed = tomllib.loads(f"value = {text}")
         except tomllib.TOMLDecodeError:
-            values[key] = text
+            parsed = {"value": text}
+        if len(parsed) > 1:
+            raise UsageError(f"--set {item}: more than one key; use --set once for each")
+        values[key] = parsed["value"]
     return values
+
+
+def _read_summary(run: Path) -> dict[str, Any]:
+    file = run / "summary.json"
+    if not file.is_file():
+        raise UsageError(f"{run}: no summary.json there; let the job finish first")
+    try:
+        summary = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: cannot be read ({error}); run the job again to write it anew") from error
+    if not isinstance(summary, dict):
+        raise UsageError(f"{file}: not the summary of a job")
+    return summary
+
+
+def _say(text: str) -> None:
+    """Print a line as it is: a path may hold what rich would read as markup."""
+    OUT.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _one_line(error: Exception) -> str:
+    """An error as one line that a terminal cannot be steered by: it may quote a server, a model or a file."""
+    line = " ".join(str(error).split())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 @contextmanager
@@ -199,7 +228,7 @@ def _one_clear_line() -> Iterator[None]:
     try:
         yield
     except UnfrozenError as error:
-        ERR.print(f"error: {error}", highlight=False, markup=False, soft_wrap=True)
+        ERR.print(f"error: {_one_line(error)}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         ERR.print("stopped; run the same command again to resume", highlight=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import tomli_w
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unfrozen.core.errors import ConfigError, UsageError
 from unfrozen.core.settings import Settings
@@ -25,6 +25,8 @@ from unfrozen.simulators.supply import Per
 
 Method = Literal["base", "single", "persona", "ensemble", "verbalized", "cotrain", "population"]
 METHODS: tuple[Method, ...] = ("base", "single", "persona", "ensemble", "verbalized", "cotrain", "population")
+NAME_PATTERN = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"
+"""A name that becomes a folder or a file: no separators, and not "." or ".."."""
 S = TypeVar("S", bound=Settings)
 TRAINABLE_USERS: frozenset[Method] = frozenset({"cotrain", "population"})
 
@@ -176,6 +178,21 @@ class CompareSection(Settings):
     workers: int = Field(1, ge=1)
     """Runs at once, each in its own process."""
 
+    @field_validator("arms", "seeds")
+    @classmethod
+    def _are_different(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        # The same run twice would count as two.
+        if len(set(values)) < len(values):
+            raise ValueError("each may be named once only")
+        return values
+
+    @field_validator("seeds")
+    @classmethod
+    def _are_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if not seeds or min(seeds) < 0:
+            raise ValueError("at least one seed, none below 0")
+        return seeds
+
 
 class EnvironmentSection(Settings):
     """Which environment; its other keys are the environment's own."""
@@ -189,7 +206,7 @@ class EnvironmentSection(Settings):
 class RunConfig(Settings):
     """One run."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = Field("run", pattern=NAME_PATTERN)
     """Name of the run; its folder is `runs/NAME`."""
     seed: int = Field(0, ge=0)
     """Every random choice derives from it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,15 @@ FAILED = Episode(
 
 @pytest.mark.parametrize("episode", [COMPLETE, FAILED])
 def test_an_episode_survives_the_way_to_json_and_back(episode: Episode) -> None:
+    assert episode_from_json(episode_to_json(episode)) == episode
+
+
+def test_half_a_character_in_what_a_model_wrote_does_not_stop_the_record() -> None:
+    """JSON may escape half a surrogate pair; Python keeps it, and UTF-8 has no form for it."""
+    message = Message("assistant", "hi \ud83d", (ToolCall("1", "f", '{"x": "\ud800"}'),))
+    assert message.content == "hi \ufffd"
+    assert Message("user", "\ud83d\ude00 \ufeffé").content == "\U0001f600 \ufeffé"
+    episode = replace(COMPLETE, turns=(TurnRecord("user", Turn(message), 1),))
     assert episode_from_json(episode_to_json(episode)) == episode
 
 
@@ -140,7 +150,86 @@ def test_a_run_directory_has_one_owner_and_is_free_again_when_it_is_killed(tmp_p
     RunDirectory(tmp_path / "r", "a = 1\n", {}).close()
 
 
-def test_a_run_directory_refuses_another_configuration(tmp_path: Path) -> None:
-    RunDirectory(tmp_path / "r", "a = 1\n", {}).close()
+MANIFEST = {"unfrozen": "0"}
+
+
+def _with_steps(path: Path, last: int = 1) -> Path:
+    with RunDirectory(path, "a = 1\n", MANIFEST) as run:
+        for step in range(last + 1):
+            run.append_metrics({"step": step})
+            run.begin_state(step)
+            run.commit_state(step, {"step": step})
+    return path
+
+
+def test_a_run_directory_refuses_another_configuration_and_names_the_keys(tmp_path: Path) -> None:
+    path = _with_steps(tmp_path / "r")
+    with pytest.raises(RunDirectoryError, match=r"another configuration \(see config.toml there: a, train.steps\)"):
+        RunDirectory(path, "a = 2\n[train]\nsteps = 3\n", MANIFEST)
+    (path / "config.toml").write_bytes(b"\xff")
     with pytest.raises(RunDirectoryError, match="another configuration"):
-        RunDirectory(tmp_path / "r", "a = 2\n", {})
+        RunDirectory(path, "a = 1\n", MANIFEST)
+
+
+def test_a_folder_in_which_nothing_was_completed_takes_a_mended_configuration(tmp_path: Path) -> None:
+    """A run that stops at a mistake in its config must not ask for another name once that is mended."""
+    RunDirectory(tmp_path / "r", "a = 1\n", MANIFEST).close()
+    RunDirectory(tmp_path / "r", "a = 2\n", MANIFEST).close()
+    assert (tmp_path / "r/config.toml").read_text() == "a = 2\n"
+
+
+@pytest.mark.parametrize("manifest", [None, "{}", '{"name": "of something else"}'])
+def test_a_config_that_no_run_wrote_is_never_overwritten(tmp_path: Path, manifest: str | None) -> None:
+    (tmp_path / "config.toml").write_text("mine = true\n")
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(RunDirectoryError, match="another configuration"):
+        RunDirectory(tmp_path, "a = 1\n", MANIFEST)
+    assert (tmp_path / "config.toml").read_text() == "mine = true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b'{"step": 0}\n{"step": bad\n', "metrics.jsonl, line 2"),
+        (b"\xff\xfe\n", "metrics.jsonl, line 1"),
+        (b'{"step": 0}\n[1]\n', "metrics.jsonl, line 2"),
+        (b'{"step": 0}\n{"step": 2}\n{"step": 3}\n', "metrics.jsonl, line 2: step 2"),
+        (b'{"step": 3}\n', "metrics.jsonl, line 1: step 3"),
+        (b'{"step": 0}\n{"step": 1}\n{"step": 2}\n', "up to step 3"),
+        (b"", "up to step 3"),
+    ],
+)
+def test_metrics_that_are_damaged_stop_a_resume_and_stay_as_they_are(tmp_path: Path, text: bytes, says: str) -> None:
+    file = _with_steps(tmp_path / "r", 3) / "metrics.jsonl"
+    file.write_bytes(text)
+    with RunDirectory(tmp_path / "r", "a = 1\n", MANIFEST) as run, pytest.raises(RunDirectoryError, match=says):
+        run.rewind(3)
+    assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff", b"[]"])
+def test_a_damaged_state_is_named(tmp_path: Path, text: bytes) -> None:
+    (_with_steps(tmp_path / "r") / "state/step-000001/state.json").write_bytes(text)
+    says = r"step-000001/state\.json"
+    with RunDirectory(tmp_path / "r", "a = 1\n", MANIFEST) as run, pytest.raises(RunDirectoryError, match=says):
+        run.read_state(1)
+
+
+def test_files_of_others_in_a_run_directory_are_left_alone(tmp_path: Path) -> None:
+    path = _with_steps(tmp_path / "r")
+    (path / "episodes").mkdir()
+    (path / "episodes/mine.jsonl.zst").write_bytes(b"")
+    (path / "state/step-old").mkdir()
+    (path / "state/step-old/state.json").write_text("{}")
+    with RunDirectory(path, "a = 1\n", MANIFEST) as run:
+        assert run.last_step() == 1
+        run.rewind(1)
+    assert (path / "episodes/mine.jsonl.zst").exists()
+
+
+def test_a_path_that_can_be_no_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file/below", tmp_path / ("n" * 300)):
+        with pytest.raises(RunDirectoryError, match="cannot write"):
+            RunDirectory(path, "a = 1\n", MANIFEST)

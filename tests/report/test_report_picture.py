@@ -44,3 +44,10 @@ def test_without_a_curve_the_error_names_the_file_and_the_way_out(make_summary: 
     summary["arms"] = {"base": summary["arms"]["base"]}
     with pytest.raises(UsageError, match=r"p\.png.*train or compare first"):
         collapse_picture(summary, tmp_path / "p.png")
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(make_summary: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name, says in (("p.xyz", r"p\.xyz.*\.png"), ("file/p.png", "cannot write")):
+        with pytest.raises(UsageError, match=says):
+            collapse_picture(make_summary(), tmp_path / name)

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from unfrozen.core.episodes import Episode, Outcome, SpeakerInfo, Split, Task, Turn
-from unfrozen.core.errors import EpisodeError, OutOfMemory
+from unfrozen.core.errors import EpisodeError, OutOfMemory, UsageError
 from unfrozen.core.messages import Message, Role, ToolCall
 from unfrozen.environments.lab import LabEnvironment
 from unfrozen.environments.protocol import Cue, Heard, Phrasing, Probe, RoleView
+from unfrozen.rollout import conversation
 from unfrozen.rollout.conversation import converse
 from unfrozen.rollout.rollout import Assignment, RolloutSettings, rollout
 from unfrozen.simulators.protocol import Speaker, View
@@ -101,6 +102,48 @@ def test_an_error_that_is_not_an_episodes_own_stops_the_rollout() -> None:
     fine = assignment(LAB.scripted("ask-then-match"), LAB.scripted("uniform"))
     with pytest.raises(OutOfMemory, match="memory_gib"):
         play([fine, replace(fine, simulator=broken)])
+
+
+def test_a_scene_that_never_ends_stops_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(ToolScene):
+        def next(self) -> Cue:
+            return Cue("agent")
+
+        async def hear(self, cue: Cue, turn: Turn) -> Heard:
+            return Heard()
+
+    monkeypatch.setattr(conversation, "MOST_TURNS", 50)
+    speaker = LAB.scripted("appeal-0")
+    with pytest.raises(UsageError, match="Endless did not end within 50 turns"):
+        asyncio.run(converse(Endless(), {"agent": speaker, "user": speaker}, 1))
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "says"),
+    [
+        ("next", "agent", r"Odd\.next\(\) returned 'agent'; it must be of type Cue"),
+        ("hear", None, r"Odd\.hear\(\) returned None; it must be of type Heard"),
+        ("outcome", 1.0, r"Odd\.outcome\(\) returned 1\.0; it must be of type Outcome"),
+        ("outcome", Outcome("won", float("nan"), True), "Odd scored reward = nan"),
+        ("outcome", Outcome("won", 1.0, True, metrics={"days": float("inf")}), "Odd scored days = inf"),
+    ],
+)
+def test_what_a_scene_gives_must_be_what_it_promises(method: str, gives: object, says: str) -> None:
+    """A reward that is no number would make every weight no number, and a record that cannot be read."""
+
+    class Odd(ToolScene):
+        pass
+
+    async def hear(*_: object) -> object:
+        return gives
+
+    scene = Odd()
+    setattr(scene, method, hear if method == "hear" else lambda: gives)
+    if method == "outcome":
+        scene.cues = []
+    speaker = LAB.scripted("appeal-0")
+    with pytest.raises(UsageError, match=says):
+        asyncio.run(converse(scene, {"agent": speaker, "user": speaker}, 1))
 
 
 def test_a_conversation_that_hangs_times_out_and_says_so() -> None:

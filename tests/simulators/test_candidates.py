@@ -68,6 +68,11 @@ def test_what_models_really_write_is_read(written: str, texts: list[str]) -> Non
     assert [c.text for c in read_candidates(written, 5, weighted=True)] == texts
 
 
+def test_half_a_character_in_a_candidate_becomes_one_that_can_be_recorded() -> None:
+    (candidate,) = read_candidates('[{"text": "yes \\ud83d", "p": 1}]', 5, weighted=True)
+    assert candidate.text == "yes \ufffd"
+
+
 def test_duplicates_are_merged_and_their_weights_added() -> None:
     written = '[{"text": "yes", "p": 0.2}, {"text": " yes", "p": 0.3}, {"text": "no", "p": 0.5}]'
     assert read_candidates(written, 5, weighted=True) == (Candidate("yes", 0.5), Candidate("no", 0.5))

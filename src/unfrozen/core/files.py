@@ -26,8 +26,11 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into one clear line; nothing that was complete before is lost."""
+def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
+    """Turn what the disk refuses (it is full, read-only, no folder) into one clear line that names `path`.
+
+    Nothing that was complete before is lost.
+    """
     try:
         yield
     except OSError as error:
@@ -36,9 +39,10 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"no space left while writing {path}; free some and run the same command again: "
                 "it resumes from the last complete step"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise RunDirectoryError(f"cannot write {path}: {error.strerror}") from error
-        raise
+        if error.errno is None:
+            # Not the disk's: a timeout, say.
+            raise
+        raise RunDirectoryError(f"cannot {action} {path}: {error.strerror}") from error
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

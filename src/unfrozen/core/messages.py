@@ -26,6 +26,14 @@ def other(role: Role) -> Role:
     return "user" if role == "agent" else "agent"
 
 
+def whole_text(text: str) -> str:
+    """Replace half a surrogate pair, which an escape in a model's JSON can make, by U+FFFD.
+
+    Python strings may hold one, but UTF-8 has no form for it: no record could be written.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One function call of an assistant message. `arguments` is JSON text, as the model wrote it."""
@@ -33,6 +41,10 @@ class ToolCall:
     id: str
     name: str
     arguments: str
+
+    def __post_init__(self) -> None:
+        for field in ("id", "name", "arguments"):
+            object.__setattr__(self, field, whole_text(getattr(self, field)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,9 @@ class Message:
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "content", whole_text(self.content))
 
     def to_openai(self) -> dict[str, Any]:
         """Return the message as an OpenAI chat-completions dict; empty fields are left out."""

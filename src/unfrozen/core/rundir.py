@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,11 @@ class RunDirectory:
         last = -1 if step is None else step
         write_atomically(
             self.path / "metrics.jsonl",
-            "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.metrics() if row["step"] <= last),
+            "".join(json.dumps(row, allow_nan=False) + "\n" for row in self.rows_until(step)),
         )
         for file in sorted((self.path / "episodes").glob("*.jsonl.zst")):
-            if int(file.name.split(".")[0].rpartition("-")[2]) > last:
+            number = file.name.split(".")[0].rpartition("-")[2]
+            if number.isdecimal() and int(number) > last:
                 file.unlink()
         for draft in (self.path / "state").glob(".draft-*"):
             shutil.rmtree(draft, ignore_errors=True)
@@ -115,6 +117,18 @@ class RunDirectory:
         """All complete rows of metrics.jsonl; a last line that a kill cut short is left out."""
         return read_metrics(self.path)
 
+    def rows_until(self, step: int | None) -> list[dict[str, Any]]:
+        """Rows of metrics.jsonl up to a complete step. RunDirectoryError where some of them are gone."""
+        if step is None:
+            return []
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        if not rows or rows[-1]["step"] != step:
+            raise RunDirectoryError(
+                f"{self.path / 'metrics.jsonl'}: the rows up to step {step}, which is complete, are not all there; "
+                "put the file back, or remove the folder to start again"
+            )
+        return rows
+
     def write_episodes(self, phase: str, step: int, episodes: Sequence[Episode]) -> None:
         """Write the episodes of one phase ("train", "panel") of one step."""
         write_episodes(self.path / "episodes" / f"{phase}-{step:06d}.jsonl.zst", episodes)
@@ -124,31 +138,84 @@ class RunDirectory:
         return sorted((self.path / "episodes").glob(f"{phase}-*.jsonl.zst"))
 
     def _complete_steps(self) -> list[int]:
-        return [int(p.name[5:]) for p in (self.path / "state").glob("step-*") if (p / "state.json").exists()]
+        states = (self.path / "state").glob("step-*")
+        return [int(p.name[5:]) for p in states if p.name[5:].isdecimal() and (p / "state.json").exists()]
 
     def _claim(self, config_toml: str, manifest: Mapping[str, Any]) -> None:
         config_file = self.path / "config.toml"
-        if config_file.exists() and config_file.read_text() != config_toml:
-            raise RunDirectoryError(
-                f"{self.path} holds a run with another configuration (see config.toml there); "
-                "choose another name (--out), or remove the folder"
-            )
-        if not config_file.exists():
-            write_json(self.path / "manifest.json", manifest)
-            write_atomically(config_file, config_toml)
+        if config_file.exists():
+            with disk_errors(config_file, "read"):
+                before = config_file.read_bytes()
+            if before == config_toml.encode():
+                return
+            if not self._came_to_nothing():
+                changed = _changed_keys(before, config_toml)
+                raise RunDirectoryError(
+                    f"{self.path} holds a run with another configuration (see config.toml there{changed}); "
+                    "choose another name (--out), or remove the folder"
+                )
+        write_json(self.path / "manifest.json", manifest)
+        write_atomically(config_file, config_toml)
+
+    def _came_to_nothing(self) -> bool:
+        """Whether a run of ours began here and stopped (at a mistake in its config) before anything was complete.
+
+        Then a mended config may take the folder; a config.toml that no run of ours wrote is never touched.
+        """
+        manifest = self.path / "manifest.json"
+        ours = manifest.is_file() and "unfrozen" in _read_json(manifest)
+        return ours and not self._complete_steps() and not (self.path / "summary.json").exists()
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """All complete rows of a run's metrics.jsonl; a last line that a kill cut short is left out."""
+    """All complete rows of a run's metrics.jsonl; a last line that a kill cut short is left out.
+
+    Raises RunDirectoryError that names the line where the file is damaged or steps are missing.
+    """
     file = run / "metrics.jsonl"
     if not file.exists():
         return []
-    text = file.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    with disk_errors(file, "read"):
+        data = file.read_bytes()
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            step = row["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(f"{file}, line {number}: not a row of metrics; {_WAY_OUT}") from error
+        # Training begins with the measurement at step 0, imitation with step 1.
+        if step not in ((rows[-1]["step"] + 1,) if rows else (0, 1)):
+            raise RunDirectoryError(f"{file}, line {number}: step {step}, and steps before it are missing; {_WAY_OUT}")
+        rows.append(row)
+    return rows
+
+
+_WAY_OUT = "put the file back as it was, or remove the run's folder to start again"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_text())
+    try:
+        with disk_errors(path, "read"):
+            value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise RunDirectoryError(f"{path}: not JSON ({error}); {_WAY_OUT}") from error
     if not isinstance(value, dict):
         raise RunDirectoryError(f"{path} does not hold a JSON object")
     return value
+
+
+def _changed_keys(before: bytes, after: str) -> str:
+    """Up to three keys in which two configurations differ, for an error message; "" where one is no TOML."""
+    try:
+        old, new = _flat(tomllib.loads(before.decode())), _flat(tomllib.loads(after))
+    except ValueError:
+        return ""
+    keys = [key for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)]
+    return f": {', '.join(keys[:3])}{' and more' if len(keys) > 3 else ''}" if keys else ""
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {k: v for key, inner in value.items() for k, v in _flat(inner, f"{prefix}{key}.").items()}
+    return {prefix.removesuffix("."): value}

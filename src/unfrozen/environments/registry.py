@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from unfrozen.core.errors import ConfigError
+from unfrozen.core.errors import ConfigError, UnfrozenError
 from unfrozen.environments.lab import LabConfig, LabEnvironment, lab_adapter_path
 from unfrozen.environments.persuasion import PersuasionConfig, PersuasionEnvironment
 from unfrozen.environments.protocol import Environment
@@ -18,6 +18,8 @@ _BUILT_IN: Mapping[str, tuple[type[BaseModel], Callable[[Any], Environment]]] = 
     "lab": (LabConfig, LabEnvironment),
     "persuasion": (PersuasionConfig, PersuasionEnvironment),
 }
+_PARTS = ("name", "version", "tasks", "open", "probes", "phrasing", "human_outcomes", "scripted")
+"""What an environment must have."""
 _ADAPTERS: Mapping[str, Callable[[str], Path]] = {"lab": lab_adapter_path}
 
 
@@ -44,8 +46,16 @@ def open_environment(name: str, options: Mapping[str, Any]) -> Environment:
         )
     try:
         made: Environment = getattr(importlib.import_module(module), factory)(**options)
-    except (ImportError, AttributeError, TypeError) as error:
-        raise ConfigError(f"environment.name: {name!r} cannot be built: {error}") from error
+    except UnfrozenError:
+        raise
+    except Exception as error:  # somebody else's code: what it raises has no type of ours
+        raise ConfigError(f"environment.name: {name!r} cannot be built: {type(error).__name__}: {error}") from error
+    lacking = [part for part in _PARTS if not hasattr(made, part)]
+    if lacking:
+        raise ConfigError(
+            f"environment.name: {name!r} returned {type(made).__name__}, which lacks {', '.join(lacking)}; "
+            "see unfrozen.environments.protocol.Environment"
+        )
     return made
 
 

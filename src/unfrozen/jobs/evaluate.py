@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unfrozen.config import RunConfig, SpeakerSettings, to_toml
+from unfrozen.config import NAME_PATTERN, RunConfig, SpeakerSettings, to_toml
 from unfrozen.core.episodes import Episode, SpeakerInfo
 from unfrozen.core.errors import ConfigError, UsageError
 from unfrozen.core.files import write_json
@@ -44,6 +45,8 @@ def evaluate(
     (default runs/NAME-evaluation). Raises UsageError where an agent is not there, the panel mixes roles, or all
     episodes of an agent fail.
     """
+    for label in agents or {}:
+        _refuse_label(label)
     path = out or Path("runs") / f"{config.name}-evaluation"
     with RunDirectory(path, to_toml(config), manifest()) as run:
         results = asyncio.run(_evaluate(config, agents or {}, watch or Silent()))
@@ -133,6 +136,14 @@ async def play_panel(
     return await measure_panel(
         cast.environment, agent, members, tasks, panel.trials, seed, rollout_settings(cast.config), 0, watch.episode
     )
+
+
+def _refuse_label(label: str) -> None:
+    """Raise UsageError for a label that cannot name a file, or that would hide the start."""
+    if not re.fullmatch(NAME_PATTERN, label):
+        raise UsageError(f"agent label {label!r}: use letters, digits, '.', '_' and '-' (--agent LABEL=FOLDER)")
+    if label == START:
+        raise UsageError(f"agent label {label!r} is taken by the agent that the config starts from; choose another")
 
 
 def _refuse_silence(label: str, episodes: Sequence[Episode]) -> None:

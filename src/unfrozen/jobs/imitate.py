@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from unfrozen.config import EnvironmentSection, to_toml
+from unfrozen.config import NAME_PATTERN, EnvironmentSection, to_toml
 from unfrozen.core.episodes import Split
 from unfrozen.core.errors import UsageError
 from unfrozen.core.files import write_atomically, write_json
@@ -43,7 +43,7 @@ ADAPTER = "imitation"
 class ImitateConfig(Settings):
     """One imitation adapter: whom it imitates, from which talks, and how long it learns."""
 
-    name: str = Field("imitation", pattern=r"^[A-Za-z0-9._-]+$")
+    name: str = Field("imitation", pattern=NAME_PATTERN)
     """Name of the run; its folder is `runs/NAME`, the adapter `runs/NAME/adapter`."""
     seed: int = Field(0, ge=0)
     """Every random choice derives from it."""

@@ -8,9 +8,11 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from unfrozen.config import RunConfig, parse_config
+from unfrozen.core.errors import ResumableError
 from unfrozen.core.rundir import read_metrics
 from unfrozen.jobs.progress import Watcher, headline
 from unfrozen.jobs.train import total_steps, train
@@ -58,7 +60,13 @@ def _follow(futures: Mapping[Future[None], tuple[Path, RunConfig]], watch: Watch
                 seen[folder] = len(rows)
             watch.step({"step": sum(seen.values())})
             for future in done:
-                future.result()
+                try:
+                    future.result()
+                except BrokenProcessPool as error:
+                    raise ResumableError(
+                        "a worker process ended abruptly (killed, or out of memory); lower compare.workers if memory "
+                        "is short, and run the same command again: finished runs and steps are kept"
+                    ) from error
     finally:
         watch.end()
 

@@ -33,17 +33,19 @@ async def restore_team(team: Team, run: RunDirectory, step: int) -> None:
     """
     state = run.read_state(step)
     folder = run.state_of(step)
+    try:
+        _restore_counts(team, state)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunDirectoryError(
+            f"{folder / 'state.json'}: not the state of this run ({type(error).__name__}: {error}); put the file back "
+            "as it was, or remove the run's folder to start again"
+        ) from error
     for name, learner in team.learners().items():
-        saved = state["learners"][name]
-        learner.current = AdapterRef.parse(saved["current"])
-        learner.updates = saved["updates"]
-        learner.trained_tokens = saved["trained_tokens"]
         await learner.engine.load(name, folder / name)
         if learner.current != learner.reference:
             await learner.engine.load_version(learner.current, folder / name)
     if team.population is None:
         return
-    team.population.restore(state["population"])
     here = {ref for learner in team.learners().values() for ref in (learner.current, learner.reference)}
     for ref in team.population.snapshots:
         snapshot = run.path / "snapshots" / str(ref)
@@ -51,3 +53,14 @@ async def restore_team(team: Team, run: RunDirectory, step: int) -> None:
             raise RunDirectoryError(f"the population plays snapshot {ref}, and {snapshot} is not there")
         if ref not in here:
             await team.simulators[ref.name].engine.load_version(ref, snapshot)
+
+
+def _restore_counts(team: Team, state: Mapping[str, Any]) -> None:
+    """The JSON part of a state: versions, counts, the population."""
+    for name, learner in team.learners().items():
+        saved = state["learners"][name]
+        learner.current = AdapterRef.parse(saved["current"])
+        learner.updates = saved["updates"]
+        learner.trained_tokens = saved["trained_tokens"]
+    if team.population is not None:
+        team.population.restore(state["population"])

@@ -22,7 +22,7 @@ from unfrozen.core.records import read_episodes
 from unfrozen.core.rundir import RunDirectory, read_metrics
 from unfrozen.jobs.assembly import environment_of
 from unfrozen.jobs.recording import mean_metrics
-from unfrozen.measures.collapse import Measurement, Verdict, verdict
+from unfrozen.measures.collapse import Measurement, Verdict, alarm, verdict
 from unfrozen.measures.distributions import compare_donations
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.panel import PanelResult, panel_result
@@ -42,6 +42,11 @@ class RunData:
     def last(self) -> Measurement:
         """The last measurement."""
         return self.measured[max(self.measured)]
+
+    @property
+    def first(self) -> Measurement:
+        """The measurement before training."""
+        return self.measured[min(self.measured)]
 
     @property
     def last_episodes(self) -> tuple[Episode, ...]:
@@ -84,7 +89,9 @@ def manifest() -> dict[str, Any]:
 
 def hardware() -> str:
     """One line: processor and cores."""
-    return f"{platform.machine()}, {len(os.sched_getaffinity(0))} CPU cores"
+    # Which cores this process may use is known on Linux only.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.machine()}, {cores} CPU cores"
 
 
 def now() -> str:
@@ -197,12 +204,12 @@ def arm_summary(runs: Sequence[RunData]) -> dict[str, Any]:
             for r in runs
         ],
         "alarms": [
-            {"seed": r.config.seed, "step": row["step"], "sentence": row["alarm"]}
+            {"seed": r.config.seed, "step": step, "sentence": sentence}
             for r in runs
-            for row in r.rows
-            if row["alarm"]
+            for step, measured in r.measured.items()
+            if (sentence := alarm(r.first, measured)) is not None
         ],
-        "verdict": _verdict(verdict([(r.measured[min(r.measured)], r.last) for r in runs])),
+        "verdict": _verdict(verdict([(r.first, r.last) for r in runs])),
     }
 
 
@@ -300,7 +307,7 @@ def _simulator_point(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, 
         "reward": _mean([m["reward"] for m in learned if "reward" in m]),
         "kl": _mean([m["kl"] for m in learned if "kl" in m]),
     }
-    return point | mean_metrics([p["metrics"] for p in played if "metrics" in p])
+    return point | mean_metrics(played)
 
 
 def _pooled(results: Sequence[PanelResult]) -> PanelResult:

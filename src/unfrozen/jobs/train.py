@@ -62,6 +62,7 @@ async def _train(config: RunConfig, run: RunDirectory, watch: Watcher) -> None:
     done = run.last_step()
     steps = total_steps(config)
     if done == steps:
+        run.rows_until(done)
         return
     cast = assembly.assemble(config)
     team = await assembly.build_team(cast)

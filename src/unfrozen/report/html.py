@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from unfrozen.core.files import write_atomically
 from unfrozen.report import reading, tables
 from unfrozen.report.charts import Histogram, histogram
 from unfrozen.report.curves import read_curves
@@ -52,17 +52,10 @@ def write_report(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any
     """Write the report of a job to `path` and return it.
 
     `summary` is what docs/summary.md describes; `episodes` are episode records with "arm" and "phase", read once.
-    An existing file is replaced as a whole. Raises OSError where the file cannot be written.
+    An existing file is replaced as a whole. Raises UsageError where the file cannot be written.
     """
-    page = render(summary, episodes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        # Half a surrogate pair in a label has no UTF-8 form; as a character reference it shows as "unknown".
-        partial.write_text(page, encoding="utf-8", errors="xmlcharrefreplace", newline="\n")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    # Half a surrogate pair in a label has no UTF-8 form; as a character reference it shows as "unknown".
+    write_atomically(path, render(summary, episodes).encode("utf-8", errors="xmlcharrefreplace"))
     return path
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unfrozen.core.errors import UsageError
+from unfrozen.core.files import write_atomically
 from unfrozen.report.charts import Line, spread
 from unfrozen.report.curves import curve_rows, success_lines, untrained_success
 from unfrozen.report.palette import arm_colours
@@ -21,8 +23,10 @@ def collapse_picture(summary: Mapping[str, Any], path_png: Path) -> Path:
     """Write the picture as a PNG of 1,800 pixels' width, made to be shown at 900; return the path.
 
     Arms without a curve get no panel; the held-out success of the `base` arm is a dotted line in every panel.
-    Raises UsageError where no arm has a curve.
+    Raises UsageError where no arm has a curve, or the file cannot be written.
     """
+    if path_png.suffix.lower() != ".png":
+        raise UsageError(f"{path_png}: the picture is a PNG; name a file that ends in .png")
     # Imported here: matplotlib is slow to load, and most commands draw nothing.
     from matplotlib.figure import Figure
 
@@ -50,8 +54,9 @@ def collapse_picture(summary: Mapping[str, Any], path_png: Path) -> Path:
     figure.legend(
         handles=_legend(base), loc="outside upper left", ncols=4, frameon=False, fontsize=9.5, labelcolor=_INK
     )
-    path_png.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path_png, metadata={"Software": None})
+    image = io.BytesIO()
+    figure.savefig(image, format="png", metadata={"Software": None})
+    write_atomically(path_png, image.getvalue())
     return path_png
 
 

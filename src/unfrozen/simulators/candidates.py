@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unfrozen.core.episodes import Candidate
+from unfrozen.core.messages import whole_text
 
 _TEXT_KEYS = ("text", "reply", "response", "message", "content")
 _WEIGHT_KEYS = ("probability", "p", "prob", "weight")
@@ -77,7 +78,7 @@ def _text(entry: Any) -> str:
     for key in _TEXT_KEYS:
         value = entry.get(key)
         if isinstance(value, str):
-            return " ".join(value.split())
+            return " ".join(whole_text(value).split())
     return ""
 
 
