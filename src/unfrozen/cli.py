@@ -12,12 +12,30 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from unfrozen import __version__
 from unfrozen.core.errors import UnfrozenError, UsageError
 
+
+class _Stopped(Exception):
+    """Ctrl-C, under a name that typer does not take for its own to end without a word."""
+
+
+class _Commands(TyperGroup):
+    """All commands; lets `main` hear of Ctrl-C."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise _Stopped from None
+
+
 app = typer.Typer(
     name="unfrozen",
+    cls=_Commands,
     help="Train multi-turn agents against user simulators that do not stay frozen; measure collapse.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -230,7 +248,7 @@ def _one_clear_line() -> Iterator[None]:
     except UnfrozenError as error:
         ERR.print(f"error: {_one_line(error)}", highlight=False, markup=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (_Stopped, KeyboardInterrupt):
         ERR.print("stopped; run the same command again to resume", highlight=False)
         sys.exit(130)
 

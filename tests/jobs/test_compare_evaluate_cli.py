@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_the_command_line_trains_prints_and_writes_and_goes_on_where_it_was(tmp_
         (("train", "broken.toml"), "not valid TOML"),
         (("train", "run.toml", "--set", "agent.learner.kl=-1"), "agent.learner.kl"),
         (("train", "run.toml", "--set", "nonsense"), "key=value"),
+        (("train", "run.toml", "--set", "=3"), "key=value"),
+        (("train", "run.toml", "--set", "train.=3"), "key=value"),
+        (("train", "run.toml", "--set", "seed=1\nmethod='base'"), "more than one key"),
+        (("train", "run.toml", "--set", "name=.."), "name"),
+        (("compare", "run.toml", "--set", 'compare.arms=["single","single"]'), "compare.arms: each"),
+        (("compare", "run.toml", "--set", "compare.seeds=[0,0]"), "compare.seeds: each"),
+        (("compare", "run.toml", "--set", "compare.seeds=[]"), "compare.seeds: at least one"),
+        (("evaluate", "run.toml", "--agent", "../x=broken.toml"), "agent label '../x'"),
+        (("evaluate", "run.toml", "--agent", "start=broken.toml"), "'start' is taken"),
+        (("evaluate", "run.toml", "--agent", "a=x", "--agent", "a=y"), "another agent is called 'a'"),
+        (("report", "no-summary"), "summary.json: cannot be read"),
+        (("report", "no-object"), "summary.json: not the summary"),
+        (("train", "run.toml", "--set", "environment.name=os:getcwd"), "os:getcwd' returned str, which lacks name"),
+        (("train", "run.toml", "--set", "environment.name=own:fails"), "own:fails' cannot be built: ValueError: boom"),
+        (("train", "run.toml", "--set", "environment.name=:x"), "':x' cannot be built"),
         (("report", "nowhere"), "no summary.json"),
         (("models", "no-such-model"), "no-such-model"),
         (("config", "no-such-section"), "no-such-section"),
@@ -133,11 +149,47 @@ def test_a_mistake_on_the_command_line_gets_one_line_and_exit_code_2(
 ) -> None:
     (tmp_path / "run.toml").write_text(tomli_w.dumps(BASE))
     (tmp_path / "broken.toml").write_text("name = ")
+    (tmp_path / "own.py").write_text("def fails(**_):\n    raise ValueError('boom \\n \\x1b[31mred')\n")
+    for folder, text in (("no-summary", "{bad"), ("no-object", "[1]")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "summary.json").write_text(text)
     done = cli(*args, cwd=tmp_path)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(BASE))
+    command = [sys.executable, "-m", "unfrozen", "train", "run.toml", "--set", "train.steps=12"]
+    running = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Tests may themselves run in the background of a shell, where Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert running.stderr is not None
+    assert "step 0/12" in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.splitlines()[-1] == "stopped; run the same command again to resume"
+    assert "Traceback" not in said
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 0
+    assert "resuming at step" in again.stderr
+
+
+def test_a_path_is_printed_as_it_is_and_never_read_as_markup(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(BASE))
+    done = cli("train", "run.toml", "--set", "train.steps=0", "--out", "a [/bold] [red]b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "report: a [/bold] [red]b/report.html" in done.stdout
 
 
 def test_every_configuration_key_is_documented() -> None:
