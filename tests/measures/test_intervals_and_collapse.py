@@ -126,6 +126,7 @@ def test_the_alarm_names_what_fell_and_is_silent_while_both_rise() -> None:
     assert narrow is not None
     assert "policy entropy fell from 1.00 to 0.30" in narrow
     assert alarm(start, measurement(rng, 0.5, 0.3, entropy=0.3)) is None
+    assert alarm(start, measurement(rng, 0.95, 0.95, entropy=0.3)) is None, "surer, and right with strangers too"
 
 
 def test_arms_are_compared_on_the_pairs_that_both_played() -> None:

@@ -41,18 +41,19 @@ class Verdict:
 def alarm(start: Measurement, now: Measurement) -> str | None:
     """One sentence naming collapse when training success rose while held-out success or entropy fell.
 
-    Rises and falls count when they lie beyond their 95 % intervals, paired by task, trial and member.
+    Rises and falls count when they lie beyond their 95 % intervals, paired by task, trial and member. Where
+    held-out success rose as well, a policy that has become surer is no collapse: entropy alone is no alarm then.
     """
     rise = _change(start.own, now.own)
     if rise is None or rise.low <= 0:
         return None
-    fall = _change(start.held_out, now.held_out)
+    held_out = _change(start.held_out, now.held_out)
     reasons = []
-    if fall is not None and fall.high < 0:
-        reasons.append(
-            f"held-out success fell by {_points(-fall.mean)} [{-100 * fall.high:.0f}, {-100 * fall.low:.0f}]"
-        )
-    if start.entropy and now.entropy and now.entropy.high < start.entropy.low:
+    if held_out is not None and held_out.high < 0:
+        between = f"[{-100 * held_out.high:.0f}, {-100 * held_out.low:.0f}]"
+        reasons.append(f"held-out success fell by {_points(-held_out.mean)} {between}")
+    transfers = held_out is not None and held_out.low > 0
+    if start.entropy and now.entropy and now.entropy.high < start.entropy.low and not transfers:
         reasons.append(f"policy entropy fell from {start.entropy.mean:.2f} to {now.entropy.mean:.2f} nats per token")
     if not reasons:
         return None
