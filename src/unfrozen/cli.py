@@ -156,13 +156,18 @@ def models(fetch: Annotated[list[str] | None, typer.Argument(help="Names to fetc
 
 @app.command(name="config")
 def config_(
-    section: Annotated[str | None, typer.Argument(help='One section, as in "train" or "agent.learner".')] = None,
+    section: Annotated[
+        str | None,
+        typer.Argument(help='One section, as in "train" or "agent.learner"; "imitate" for the keys of that command.'),
+    ] = None,
 ) -> None:
     """Print every configuration key with its type, default and meaning."""
     from unfrozen.config import RunConfig
     from unfrozen.configdoc import describe
+    from unfrozen.jobs.imitate import ImitateConfig
 
-    for line in describe(RunConfig, section):
+    model, _, rest = (section or "").partition(".")
+    for line in describe(ImitateConfig, rest or None) if model == "imitate" else describe(RunConfig, section):
         _say(line)
 
 

@@ -331,9 +331,9 @@ def one_line(error: ValidationError, model: type[Settings]) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"]) or "config"
     if first["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; `unfrozen config` prints the keys that there are"
+        return f"unknown key {key!r}; `{model.printed_by}` prints the keys that there are"
     if first["type"] == "missing":
-        return f"{key} is missing; `unfrozen config` prints what it is"
+        return f"{key} is missing; `{model.printed_by}` prints what it is"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         # A check of a whole section names its keys itself.

@@ -18,7 +18,8 @@ def describe(model: type[BaseModel], section: str | None = None) -> Iterator[str
         inner = _section(target.model_fields[part].annotation) if part in target.model_fields else None
         if inner is None:
             known = [n for n, f in target.model_fields.items() if _section(f.annotation)]
-            raise UsageError(f"no section {section!r}; there are: {', '.join(known)}")
+            where = f"{path} has" if path else "there are"
+            raise UsageError(f"no section {section!r}; {where}: {', '.join(known) or 'no sections'}")
         target, path = inner, f"{path}.{part}".lstrip(".")
     yield from _lines(target, path)
 

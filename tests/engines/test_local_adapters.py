@@ -13,6 +13,7 @@ import local_models as tiny
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from unfrozen.core.errors import ResumableError, UsageError
@@ -266,6 +267,13 @@ def test_unusable_folders_are_refused_by_file_and_key(tmp_path: Path) -> None:
     refused("use_rslora")
     damaged(fresh(), r=5)
     refused("shapes differ")
+    damaged(fresh(), r="four")
+    refused("adapter_config.json: r and lora_alpha must be numbers")
+    (fresh() / "adapter_config.json").write_text("[]")
+    refused("adapter_config.json: not a JSON object")
+    tensors = load_file(fresh() / "adapter_model.safetensors")
+    save_file({key: torch.full_like(w, torch.nan) for key, w in tensors.items()}, folder / "adapter_model.safetensors")
+    refused("adapter_model.safetensors.*not finite")
     (fresh() / "adapter_model.safetensors").write_bytes(b"nonsense")
     refused("adapter_model.safetensors: cannot be read")
     fresh()
@@ -299,3 +307,18 @@ def test_loading_into_an_adapter_of_another_shape_is_refused(tmp_path: Path) -> 
     call(other.create_adapter("p", LoraSpec(2, 12.0), 1))
     with pytest.raises(UsageError, match="another shape"):
         call(other.load("p", tmp_path / "saved"))
+
+
+@pytest.mark.parametrize(
+    "state", ["{}", '{"next_version": "x", "steps": {}}', '{"next_version": 1, "steps": {"99": 1}}']
+)
+def test_a_state_that_does_not_fit_its_moments_is_refused_and_changes_nothing(tmp_path: Path, state: str) -> None:
+    engine, other = tiny.engine(), tiny.engine()
+    call(trained(engine))
+    call(engine.save("p", tmp_path / "saved"))
+    (tmp_path / "saved/trainer_state.json").write_text(state)
+    call(other.create_adapter("p", LORA, 1))
+    before = weights(other)
+    with pytest.raises(UsageError, match="do not belong together"):
+        call(other.load("p", tmp_path / "saved"))
+    assert same(before, weights(other))

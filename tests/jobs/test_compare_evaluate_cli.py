@@ -68,6 +68,7 @@ def test_arms_that_differ_in_more_than_the_method_are_refused_unless_told_so(tmp
 
 def test_an_evaluation_measures_the_start_and_the_trained_agent_on_the_same_pairs(tmp_path: Path) -> None:
     train(lab_config(), tmp_path / "run", report=False)
+    (tmp_path / "run/state/step-old").mkdir()  # not a complete step
     result = evaluate(lab_config(), {"trained": tmp_path / "run"}, tmp_path / "evaluation")
     assert list(result.summary["arms"]) == ["start", "trained"]
     assert result.summary["arms"]["trained"]["panel"]["dune"]["episodes"] == 4
@@ -134,6 +135,8 @@ def test_the_command_line_trains_prints_and_writes_and_goes_on_where_it_was(tmp_
         (("evaluate", "run.toml", "--agent", "../x=broken.toml"), "agent label '../x'"),
         (("evaluate", "run.toml", "--agent", "start=broken.toml"), "'start' is taken"),
         (("evaluate", "run.toml", "--agent", "a=x", "--agent", "a=y"), "another agent is called 'a'"),
+        (("imitate", "run.toml"), "`unfrozen config imitate` prints"),
+        (("config", "agent.lora.x"), "agent.lora has: no sections"),
         (("report", "no-summary"), "summary.json: cannot be read"),
         (("report", "no-object"), "summary.json: not the summary"),
         (("train", "run.toml", "--set", "environment.name=os:getcwd"), "os:getcwd' returned str, which lacks name"),
@@ -197,6 +200,7 @@ def test_every_configuration_key_is_documented() -> None:
 
     from unfrozen.config import RunConfig
     from unfrozen.configdoc import _section, describe
+    from unfrozen.jobs.imitate import ImitateConfig
 
     def check(model: type[BaseModel], path: str) -> None:
         for name, field in model.model_fields.items():
@@ -206,5 +210,6 @@ def test_every_configuration_key_is_documented() -> None:
                 check(inner, f"{path}.{name}")
 
     check(RunConfig, "config")
+    check(ImitateConfig, "imitate")
     assert "  steps : int, default 40" in list(describe(RunConfig))
     assert with_overrides({"a": {"b": 1}}, {"a.c": 2}) == {"a": {"b": 1, "c": 2}}

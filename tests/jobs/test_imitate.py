@@ -138,6 +138,13 @@ def test_logs_are_split_by_the_conversation_so_that_doubles_stay_together(tmp_pa
     assert not {t.cluster for t in parts["train"]} & {t.cluster for t in parts["validation"]}
 
 
+def test_a_line_of_logs_ends_at_a_newline_alone(tmp_path):
+    talk = {"messages": [{"role": "user", "content": "a\u2028b\x85"}, {"role": "assistant", "content": "c"}]}
+    (tmp_path / "logs.jsonl").write_text(json.dumps(talk, ensure_ascii=False) + "\n", encoding="utf-8")
+    found = [t for split in ("train", "validation") for t in log_talks(tmp_path / "logs.jsonl", "agent", split)]
+    assert [m.content for t in found for m in t.messages] == ["a\u2028b\x85", "c"]
+
+
 def test_an_imitated_agent_keeps_its_prompt_and_tools_and_a_user_sees_neither(tmp_path):
     logs = write_logs(tmp_path / "logs.jsonl")
     agent = log_talks(logs, "agent", "train")[0]

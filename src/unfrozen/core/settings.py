@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -11,3 +13,5 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False, strict=False
     )
+    printed_by: ClassVar[str] = "unfrozen config"
+    """The command that prints these keys, for error messages."""

@@ -152,7 +152,7 @@ def log_talks(path: Path, role: Role, split: Split, system: str | None = None) -
 
 def _read_logs(path: Path) -> list[tuple[int, list[Message]]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"logs {path}: cannot be read ({error})") from error
     conversations = []

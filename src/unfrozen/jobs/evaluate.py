@@ -119,7 +119,7 @@ def final_adapter(folder: Path, name: str) -> Path:
     """Folder of adapter `name` at the last complete step of a run, or `folder` itself if it is an adapter."""
     if (folder / "adapter_config.json").is_file():
         return folder
-    steps = sorted((folder / "state").glob("step-*"))
+    steps = sorted(p for p in (folder / "state").glob("step-*") if (p / "state.json").is_file())
     if not steps or not (steps[-1] / name).is_dir():
         raise UsageError(f"{folder}: neither an adapter folder nor a run with a complete step for {name!r}")
     return steps[-1] / name

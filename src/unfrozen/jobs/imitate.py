@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -42,6 +42,8 @@ ADAPTER = "imitation"
 
 class ImitateConfig(Settings):
     """One imitation adapter: whom it imitates, from which talks, and how long it learns."""
+
+    printed_by: ClassVar[str] = "unfrozen config imitate"
 
     name: str = Field("imitation", pattern=NAME_PATTERN)
     """Name of the run; its folder is `runs/NAME`, the adapter `runs/NAME/adapter`."""

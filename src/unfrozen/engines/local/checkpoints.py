@@ -71,6 +71,8 @@ def read_version(path: Path) -> Version:
         module, _, part = key.removeprefix(_PREFIX).partition(".lora_")
         if part not in ("A.weight", "B.weight"):
             raise UsageError(f"{path / _WEIGHTS}: {key!r} is not a LoRA weight of a linear layer")
+        if not torch.isfinite(tensor).all():
+            raise UsageError(f"{path / _WEIGHTS}: {key!r} holds numbers that are not finite")
         pairs.setdefault(module, {})[part[0]] = tensor
     broken = [module for module, pair in pairs.items() if len(pair) != 2]
     if broken or not pairs:
@@ -82,6 +84,8 @@ def read_version(path: Path) -> Version:
         lora = LoraSpec(int(config["r"]), float(config["lora_alpha"]), tuple(sorted(targets)))
     except KeyError as missing:
         raise UsageError(f"{path / _CONFIG}: lacks the key {missing}") from missing
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{path / _CONFIG}: r and lora_alpha must be numbers ({error})") from error
     return Version(lora, {module: (pair["A"], pair["B"]) for module, pair in pairs.items()})
 
 
@@ -95,19 +99,29 @@ def read_trainable(path: Path, adapter: Adapter) -> int:
         raise UsageError(f"{path}: saved from an adapter of another shape (rank, alpha, targets or base model differ)")
     state = _json(path / _STATE)
     moments = _tensors(path / _OPTIMIZER)
+    parameters = adapter.flat()
+    try:
+        counter = int(state["next_version"])
+        steps = {int(i): float(step) for i, step in state["steps"].items()}
+        both = {i: (moments[f"{i}.exp_avg"], moments[f"{i}.exp_avg_sq"]) for i in steps}
+        fits = all(m.shape == parameters[i].shape for i, pair in both.items() for m in pair)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: {_STATE} and {_OPTIMIZER} do not belong together ({error!r})") from error
+    if not fits:
+        raise UsageError(f"{path / _OPTIMIZER}: moments of an adapter of another shape")
     adapter.overwrite(version.weights)
     adapter.optimizer = None
-    if state["steps"]:
+    if steps:
         optimizer = adapter.optimizer = new_optimizer(adapter)
-        parameters = adapter.flat()
-        for i, step in state["steps"].items():
-            parameter = parameters[int(i)]
+        for i, step in steps.items():
+            parameter = parameters[i]
+            first, second = both[i]
             optimizer.state[parameter] = {
                 "step": torch.tensor(step),
-                "exp_avg": moments[f"{i}.exp_avg"].to(parameter.device),
-                "exp_avg_sq": moments[f"{i}.exp_avg_sq"].to(parameter.device),
+                "exp_avg": first.to(parameter.device),
+                "exp_avg_sq": second.to(parameter.device),
             }
-    return int(state["next_version"])
+    return counter
 
 
 def _weight_files(version: Version, base: str) -> dict[str, bytes]:
@@ -168,13 +182,16 @@ def _write(path: Path, files: Mapping[str, bytes]) -> None:
         raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        value = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise UsageError(f"{path}: not there; a saved adapter holds {_CONFIG} and {_WEIGHTS}") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: not a JSON object")
+    return value
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -183,7 +183,7 @@ def _csv_rows(file: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
 
 def _jsonl(file: Path) -> list[tuple[int, Mapping[str, Any]]]:
     records: list[tuple[int, Mapping[str, Any]]] = []
-    for number, line in enumerate(_text(file).splitlines(), start=1):
+    for number, line in enumerate(_text(file).split("\n"), start=1):
         if not line.strip():
             continue
         try:
