@@ -53,7 +53,7 @@ class AgentSettings(SpeakerSettings):
     """The agent that is trained."""
 
     lora: LoraSettings = LoraSettings()
-    """Shape of its adapter."""
+    """Shape of its adapter; where it starts from an adapter, that one's shape counts instead."""
     learner: LearnerSettings = LearnerSettings()
     """How it learns."""
 
@@ -163,7 +163,7 @@ class PopulationSection(Settings):
     violation_penalty: float = Field(1.0, ge=0)
     """Subtracted from a simulator's reward for every turn that broke the scene's rules (an unreadable turn)."""
     lora: LoraSettings = LoraSettings()
-    """Shape of the simulators' adapters (must fit the adapter they start from)."""
+    """Shape of the simulators' adapters; where they start from an adapter, that one's shape counts instead."""
     learner: LearnerSettings = LearnerSettings()
     """How simulators learn."""
 

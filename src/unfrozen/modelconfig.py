@@ -26,7 +26,7 @@ class ModelSettings(Settings):
     model: str
     """local: a known name (`unfrozen models`), a hub id, a folder, or a GGUF file. endpoint: the server's name
     for it."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=1024)
     """CPU threads; unset leaves torch's own choice."""
     memory_gib: float | None = Field(None, gt=0)
     """Memory for KV caches and batches, in GiB; unset takes a share of what is free."""

@@ -16,7 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from unfrozen.core.errors import ResumableError, UsageError
+from unfrozen.core.errors import OutOfMemory, ResumableError, UsageError
 from unfrozen.core.traces import AdapterRef
 from unfrozen.engines.local import LocalEngine
 from unfrozen.engines.protocol import AdamParams, Datum, EngineSpec, LoraSpec, LossSpec, Sample, SamplingParams
@@ -288,6 +288,8 @@ def test_adapters_that_cannot_be_made_are_refused() -> None:
         call(engine.create_adapter("p", LoraSpec(4, 8.0, ("lm_head",)), 1))
     with pytest.raises(UsageError, match="rank"):
         call(engine.create_adapter("p", LoraSpec(0), 1))
+    with pytest.raises(OutOfMemory, match=r"making the adapter 'p'.*rank"):
+        call(engine.create_adapter("p", LoraSpec(2**44), 1))
     call(engine.create_adapter("p", LORA, 1))
     with pytest.raises(UsageError, match="exists already"):
         call(engine.create_adapter("p", LORA, 1))

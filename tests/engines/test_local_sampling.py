@@ -27,6 +27,7 @@ from transformers import (
 from unfrozen.core.errors import EpisodeError, OutOfMemory, UsageError
 from unfrozen.core.traces import AdapterRef
 from unfrozen.engines.local import LocalEngine
+from unfrozen.engines.local.drawing import Drawing
 from unfrozen.engines.protocol import (
     AdamParams,
     Datum,
@@ -314,17 +315,20 @@ def test_a_conversation_that_cannot_fit_names_the_setting_and_spares_the_others(
     assert len(asyncio.run(check()).tokens) == 4
 
 
-def test_torchs_own_out_of_memory_is_told_as_a_setting_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["admit", "step"])
+def test_torchs_own_out_of_memory_is_told_as_a_setting_to_lower(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also to those whose prompts were being read: nobody may be left waiting."""
     engine = tiny.engine()
 
     def fail(*_: object) -> None:
         torch.empty(2**58)
 
-    monkeypatch.setattr(engine._batch, "step", fail)
+    monkeypatch.setattr(engine._batch, when, fail)
     calls = [engine.sample(tiny.words(4, i), SamplingParams(3), i, None) for i in range(2)]
 
     async def check() -> list[object]:
-        return await asyncio.gather(*calls, return_exceptions=True)
+        async with asyncio.timeout(20):
+            return await asyncio.gather(*calls, return_exceptions=True)
 
     errors = asyncio.run(check())
     assert all(isinstance(e, OutOfMemory) and "max_batch" in str(e) for e in errors)
@@ -465,3 +469,14 @@ def test_sampling_from_a_version_that_is_not_there_is_an_error(tmp_path: Path) -
     engine = tiny.engine()
     with pytest.raises(UsageError, match="ghost@3"):
         tiny.run(engine.sample([5, 6], SamplingParams(2), 1, AdapterRef("ghost", 3)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_of_a_model_that_diverged_are_an_error_and_never_a_token(bad: float) -> None:
+    """Without the check a search over no numbers gives an index beyond the vocabulary."""
+    logits = torch.zeros(2, 5)
+    logits[1, 3] = bad
+    with pytest.raises(UsageError, match=r"diverged.*learning_rate"):
+        Drawing([SamplingParams(4), SamplingParams(4)], torch.device("cpu")).draw(logits, [0.5, 0.5])
+    with pytest.raises(UsageError, match="temperature"):
+        Drawing([SamplingParams(4, 1e-300)], torch.device("cpu")).draw(torch.randn(1, 5), [0.5])

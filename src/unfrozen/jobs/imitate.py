@@ -75,7 +75,7 @@ class ImitateConfig(Settings):
     """Most tokens in one optimizer step, context included."""
     max_tokens: int = Field(2048, ge=64)
     """Most tokens of one talk; what is longer is cut after the last whole turn that fits."""
-    learning_rate: float = Field(2e-4, gt=0)
+    learning_rate: float = Field(2e-4, gt=0, le=100)
     """Adam's learning rate, after a warm-up over the first tenth of the steps; it falls linearly to a tenth."""
     choice_weight: float = Field(1.0, ge=0)
     """Weight of the tokens of the closing ballot's answer; words weigh 1. A talk has about twenty times as many

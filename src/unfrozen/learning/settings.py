@@ -14,9 +14,9 @@ from unfrozen.learning.advantages import AdvantageName, Scale
 class LoraSettings(Settings):
     """Shape of a trainable adapter."""
 
-    rank: int = Field(16, ge=1)
+    rank: int = Field(16, ge=1, le=65536)
     """Rank of the low-rank update."""
-    alpha: float = Field(32.0, gt=0)
+    alpha: float = Field(32.0, gt=0, le=1e6)
     """Scale: the update is multiplied by alpha / rank."""
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
     """Names of the linear modules to adapt, or "all-linear" (every one but the language-model head)."""
@@ -29,7 +29,7 @@ class LoraSettings(Settings):
 class LearnerSettings(Settings):
     """How one role learns from its traces."""
 
-    learning_rate: float = Field(1e-4, gt=0)
+    learning_rate: float = Field(1e-4, gt=0, le=100)
     """Adam learning rate."""
     advantage: AdvantageName = "group"
     """Baseline: `group` mean, `leave_one_out` in the group, or `batch` mean across prompts."""

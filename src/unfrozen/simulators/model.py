@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from unfrozen.core.episodes import SpeakerInfo, Turn
+from unfrozen.core.errors import UsageError
 from unfrozen.core.messages import Message
 from unfrozen.core.seeds import generator
 from unfrozen.core.traces import AdapterRef, TokenStream
@@ -63,6 +64,11 @@ class ModelSpeaker:
         totals = np.array([sum(score) for score in scores])
         probabilities = np.exp(totals - np.logaddexp.reduce(totals))
         probabilities /= probabilities.sum()
+        if not np.isfinite(probabilities).all():
+            raise UsageError(
+                f"{self.info.label}: the probabilities of the options are not numbers: its adapter diverged (lower its "
+                "learning_rate or weight_decay), or its weights are damaged"
+            )
         index = int(generator(seed, "choice").choice(len(options), p=probabilities))
         message = Message("assistant", options[index])
         stream.context(endings[index])

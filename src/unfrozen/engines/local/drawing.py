@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unfrozen.core.errors import UsageError
 from unfrozen.engines.protocol import SamplingParams
 
 
@@ -30,7 +31,7 @@ class Drawing:
         """Return one token a row and its log-probability under the distribution it was drawn from.
 
         `logits` is [rows, vocabulary] (float32), `uniform` holds a number in [0, 1) for each row. At temperature 0 the
-        likeliest token is taken, with log-probability 0.
+        likeliest token is taken, with log-probability 0. Raises UsageError where the logits are no numbers.
         """
         if self._temperature is not None:
             logits = logits / self._temperature
@@ -39,6 +40,11 @@ class Drawing:
             logp[row] = truncate(logp[row], top_k, top_p)
         cumulative = logp.exp().cumsum(-1)
         total = cumulative[:, -1:]
+        if not torch.isfinite(total).all():
+            raise UsageError(
+                "the model's probabilities are not numbers: an adapter diverged (lower its learning_rate or "
+                "weight_decay), its weights are damaged, or a temperature is too close to 0"
+            )
         point = torch.tensor(np.asarray(uniform, np.float32), device=logits.device).unsqueeze(1) * total
         # A point below the total lies under a token of positive probability, whatever the rounding.
         point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))

@@ -133,7 +133,9 @@ class LocalEngine:
         """Make a trainable adapter. With `init` (a PEFT folder) its rank, alpha and targets are the folder's."""
         if init is None and (lora.rank < 1 or lora.alpha <= 0):
             raise UsageError(f"adapter {name!r}: rank is {lora.rank} and alpha {lora.alpha}; both must be positive")
-        self._bank.create(name, lora, seed, None if init is None else checkpoints.read_version(init))
+        start = None if init is None else checkpoints.read_version(init)
+        with explained(f"making the adapter {name!r}", "its rank, or the number of adapters"):
+            self._bank.create(name, lora, seed, start)
 
     async def forward_backward(self, name: str, datums: Sequence[Datum], loss: LossSpec) -> LossStats:
         started = time.perf_counter()

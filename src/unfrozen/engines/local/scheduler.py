@@ -32,6 +32,8 @@ class Scheduler:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._waiting: deque[Request] = deque()
+        self._entering: list[Request] = []
+        """Taken from the line, not yet in the batch: while their prompts are read."""
         self._driver: asyncio.Task[None] | None = None
         self._arrivals = 0
         self._stirred = False
@@ -69,9 +71,10 @@ class Scheduler:
     def _advance(self) -> None:
         rows = len(self._batch.rows)
         if self._waiting and len(self._waiting) >= _JOIN * rows:
-            requests = self._next()
-            if requests:
-                self._deliver(self._batch.admit(requests))
+            self._entering = self._next()
+            if self._entering:
+                self._deliver(self._batch.admit(self._entering))
+            self._entering = []
         if self._batch.rows:
             self._deliver(self._batch.step())
 
@@ -106,8 +109,9 @@ class Scheduler:
             error = driver.exception()
         if error is None:
             return
-        for request in (*self._waiting, *self._batch.rows):
+        for request in (*self._entering, *self._waiting, *self._batch.rows):
             if not request.future.done():
                 request.future.set_exception(error)
+        self._entering = []
         self._waiting.clear()
         self._batch.abandon()
