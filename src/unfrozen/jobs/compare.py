@@ -146,7 +146,7 @@ def _headline(arms: Mapping[str, Mapping[str, Any]], collapsed: Sequence[str]) -
     measured = [arm for arm in arms if None not in (arms[arm]["train_success"], arms[arm]["heldout_success"])]
     if not measured:
         return "no verdict: no arm was measured on its own and on held-out simulators"
-    found = ", ".join(numbers(arm) for arm in collapsed if arm in measured) or "no arm"
+    found = ", ".join(numbers(arm) for arm in collapsed if arm in measured) or "none of the arms"
     best = max(measured, key=lambda arm: arms[arm]["heldout_success"])
     return f"collapsed: {found}; best held out: {numbers(best)}"
 

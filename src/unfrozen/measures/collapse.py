@@ -67,8 +67,9 @@ def verdict(runs: Sequence[tuple[Measurement, Measurement]]) -> Verdict:
     """Judge runs (start, end), one per training seed: did the gain on own simulators transfer to held-out ones?
 
     The quantity is gain(own) - gain(held out), each gain paired by task; intervals resample tasks with all
-    their trials, members and seeds. Collapse is called when the interval lies above 0 and the loss is at least
-    `MARGIN`; transfer when the interval lies below `MARGIN`; else the measurement is too small to tell.
+    their trials, members and seeds. *Collapse*: there is a gain on own simulators, its loss in transfer lies
+    above 0 and is at least `MARGIN`, and less than half of the gain transfers. *No collapse*: the interval of
+    the loss lies below the larger of `MARGIN` and half of the gain. Otherwise the measurement is too small.
     """
     own = _gains([(a.own, b.own) for a, b in runs])
     held = _gains([(a.held_out, b.held_out) for a, b in runs])
@@ -83,11 +84,12 @@ def verdict(runs: Sequence[tuple[Measurement, Measurement]]) -> Verdict:
         f"and by {100 * held_gain:+.0f} points with held-out ones"
     )
     size = f"{100 * lost.mean:.0f} points [{100 * lost.low:.0f}, {100 * lost.high:.0f}] did not transfer"
-    if lost.low > 0 and lost.mean >= MARGIN:
+    limit = max(MARGIN, own_gain / 2)
+    if own_gain > 0 and lost.low > 0 and lost.mean >= limit:
         return Verdict(True, f"collapse: {gained}; {size}", lost)
-    if lost.high < MARGIN:
-        return Verdict(False, f"no collapse: {gained}; {size}, less than the margin of {_points(MARGIN)}", lost)
-    return Verdict(None, f"too few episodes to tell: {gained}; {size}, margin {_points(MARGIN)}", lost)
+    if lost.high < limit:
+        return Verdict(False, f"no collapse: {gained}; {size}, less than {_points(limit)}", lost)
+    return Verdict(None, f"not decided: {gained}; {size}; collapse would be {_points(limit)} or more", lost)
 
 
 def _points(value: float) -> str:
