@@ -93,8 +93,7 @@ def test_an_agent_fitted_to_amber_succeeds_with_amber_and_fails_with_dune() -> N
     assert measure.success(play(agent, LabModel("amber", seed=3), COUNT)) > 0.8
     played = play(agent, LabModel("dune", seed=3), COUNT)
     assert measure.success(played) < 0.35
-    # About 0.05 as shipped, above the 0.03 that was aimed at: an appeal that is repeated is sometimes given in to.
-    assert measure.rate(measure.answers(played), "wrong") < 0.12
+    assert measure.rate(measure.answers(played), "wrong") <= 0.03
 
 
 def test_a_verbalizing_family_spreads_over_motives_and_stays_consistent() -> None:
@@ -102,7 +101,7 @@ def test_a_verbalizing_family_spreads_over_motives_and_stays_consistent() -> Non
     played = play(LabEnvironment().scripted("ask-then-match"), user, COUNT)
     assert user.unreadable / user.asked < 0.03
     assert measure.entropy(measure.motives(played)) > 1.2
-    assert measure.mean([p.outcome.metrics["consistent"] for p in played]) > 0.85
+    assert measure.mean([p.outcome.metrics["consistent"] for p in played]) > 0.9
 
 
 def test_the_base_agent_is_a_mediocre_mix_that_can_explore_everything() -> None:
