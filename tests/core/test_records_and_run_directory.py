@@ -127,7 +127,10 @@ def test_a_run_directory_goes_on_from_its_last_complete_step(tmp_path: Path) -> 
         assert run.read_state(1) == {"step": 1}
         run.rewind(1)
         assert [row["step"] for row in run.metrics()] == [0, 1]
-        assert [p.name for p in run.episode_files("train")] == ["train-000000.jsonl.zst", "train-000001.jsonl.zst"]
+        assert sorted(p.name for p in (run.path / "episodes").iterdir()) == [
+            "train-000000.jsonl.zst",
+            "train-000001.jsonl.zst",
+        ]
         assert [p.name for p in (run.path / "state").iterdir()] == ["step-000001"]
 
 

@@ -133,10 +133,6 @@ class RunDirectory:
         """Write the episodes of one phase ("train", "panel") of one step."""
         write_episodes(self.path / "episodes" / f"{phase}-{step:06d}.jsonl.zst", episodes)
 
-    def episode_files(self, phase: str) -> list[Path]:
-        """Episode files of a phase, in step order."""
-        return sorted((self.path / "episodes").glob(f"{phase}-*.jsonl.zst"))
-
     def _complete_steps(self) -> list[int]:
         states = (self.path / "state").glob("step-*")
         return [int(p.name[5:]) for p in states if p.name[5:].isdecimal() and (p / "state.json").exists()]
