@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from unfrozen.core.errors import FailureCause
-from unfrozen.core.messages import Message, Role
+from unfrozen.core.messages import Message, Role, ToolCall
 from unfrozen.core.traces import TokenTrace
 
 Split = Literal["train", "validation", "test"]
@@ -34,10 +34,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One verbalized reply and its probability after normalisation over the candidates."""
+    """One verbalized reply, and its probability after normalisation over the candidates.
+
+    A user with tools may have written a call instead of a message; `text` is "" then.
+    """
 
     text: str
     probability: float
+    tool_call: ToolCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,12 @@ class Turn:
     draw: Draw | None = None
     option_probabilities: Mapping[str, float] | None = None
     """For a choice among fixed options: the normalised probability of each."""
+    reasoning: str = ""
+    """What the speaker thought before it spoke (reasoning fields, <think> blocks): never part of the dialogue."""
+    token_ids: tuple[int, ...] = ()
+    """The server's own ids of the reply's tokens, where an endpoint was asked for them and states them."""
+    logprobs: tuple[float, ...] = ()
+    """Log-probability (nats) of each of the reply's tokens, where an endpoint was asked for them and states them."""
 
 
 @dataclass(frozen=True, slots=True)
