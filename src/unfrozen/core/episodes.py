@@ -43,6 +43,9 @@ class Candidate:
     probability: float
     tool_call: ToolCall | None = None
 
+    def __str__(self) -> str:
+        return self.text if self.tool_call is None else f"{self.tool_call.name}({self.tool_call.arguments})"
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -105,6 +108,8 @@ class Outcome:
     metrics: Mapping[str, float] = field(default_factory=dict)
     violations: Mapping[Role, int] = field(default_factory=dict)
     """Turns of a role that broke the scene's rules (unreadable, a malformed tool call), where the talk went on."""
+    note: str = ""
+    """Why it was scored so, in a judge's own words; for readers, not for statistics."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from unfrozen.core.episodes import Outcome, Split, Task, Turn
 from unfrozen.core.messages import Message, Role
@@ -127,4 +127,27 @@ class Environment(Protocol):
 
         Raises UsageError that lists the names there are.
         """
+        ...
+
+
+class Ask(Protocol):
+    """Asks a model outside of the conversation. `messages` are as in OpenAI's API, the system prompt first."""
+
+    async def __call__(self, messages: Sequence[Message], seed: int) -> str:
+        """What the model answers. Raises EpisodeError where it cannot be asked."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """An environment whose outcomes a model decides. Which one is the config's affair, and asking it the job's:
+    so the judge's calls share engines, budget and cache with all others."""
+
+    @property
+    def judge(self) -> str | None:
+        """Name of the [models] section of the judge; None where no task needs one."""
+        ...
+
+    def connect_judge(self, ask: Ask) -> None:
+        """Called once before the first scene is opened."""
         ...

@@ -11,12 +11,14 @@ from pydantic import BaseModel, ValidationError
 
 from unfrozen.core.errors import ConfigError, UnfrozenError
 from unfrozen.environments.lab import LabConfig, LabEnvironment, lab_adapter_path
+from unfrozen.environments.own import OwnTasks, OwnTasksConfig
 from unfrozen.environments.persuasion import PersuasionConfig, PersuasionEnvironment
 from unfrozen.environments.protocol import Environment
 
 _BUILT_IN: Mapping[str, tuple[type[BaseModel], Callable[[Any], Environment]]] = {
     "lab": (LabConfig, LabEnvironment),
     "persuasion": (PersuasionConfig, PersuasionEnvironment),
+    "tasks": (OwnTasksConfig, OwnTasks),
 }
 _PARTS = ("name", "version", "tasks", "open", "probes", "phrasing", "human_outcomes", "scripted")
 """What an environment must have."""
