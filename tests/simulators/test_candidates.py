@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unfrozen.core.episodes import Candidate
+from unfrozen.core.messages import ToolCall
 from unfrozen.simulators.candidates import read_candidates, tail
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=20).filter(str.strip)
@@ -92,3 +93,36 @@ def test_a_tail_threshold_keeps_the_unlikely_and_never_nothing() -> None:
     candidates = (Candidate("a", 0.8), Candidate("b", 0.15), Candidate("c", 0.05))
     assert tail(candidates, 0.2) == (Candidate("b", pytest.approx(0.75)), Candidate("c", pytest.approx(0.25)))
     assert tail(candidates, 0.01) == candidates
+
+
+def test_a_candidate_of_a_user_with_tools_may_be_a_call() -> None:
+    written = """Here: {"replies": [
+        {"text": "one moment", "probability": 0.5},
+        {"tool_call": {"name": "toggle", "arguments": {"on": true}}, "probability": 0.2},
+        {"tool_call": {"name": "toggle", "arguments": "{\\"on\\": true}"}, "probability": 0.1},
+        {"text": "and in words", "tool_call": {"name": "status"}, "probability": 0.2}]}"""
+    assert read_candidates(written, 5, weighted=True, tools=["toggle", "status"]) == (
+        Candidate("one moment", 0.5),
+        Candidate("", pytest.approx(0.3), ToolCall("", "toggle", '{"on": true}')),
+        Candidate("", 0.2, ToolCall("", "status", "{}")),
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"name": "format_disk", "arguments": {}}',
+        '{"name": "toggle", "arguments": [1]}',
+        '{"name": "toggle", "arguments": "{on"}',
+        '{"arguments": {}}',
+        '"toggle"',
+        '{"name": {"a": 1}}',
+    ],
+)
+def test_a_call_that_cannot_be_made_is_no_candidate(call: str) -> None:
+    written = f'[{{"tool_call": {call}, "text": "words", "p": 0.9}}, {{"text": "b", "p": 0.1}}]'
+    assert read_candidates(written, 5, weighted=True, tools=("toggle",)) == (Candidate("b", 1.0),)
+
+
+def test_without_tools_a_call_is_never_a_candidate() -> None:
+    assert read_candidates('[{"tool_call": {"name": "toggle"}, "p": 1}]', 5, weighted=True) == ()

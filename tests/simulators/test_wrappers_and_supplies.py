@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from players import Says, view
 from scipy import stats
 
-from unfrozen.core.messages import Message
+from unfrozen.core.messages import Message, ToolCall
 from unfrozen.core.traces import AdapterRef
-from unfrozen.environments.protocol import Cue
+from unfrozen.environments.protocol import Cue, RoleView
 from unfrozen.simulators.persona import PERSONAS, Persona
 from unfrozen.simulators.population import PoolSettings, Population, PopulationSupply
 from unfrozen.simulators.supply import FixedSupply, PersonaSupply, Place, VerbalizedSupply
@@ -49,6 +50,28 @@ def test_a_verbalized_reply_is_one_of_the_candidates_and_never_raw_json() -> Non
     assert "5 different replies" in inner.seen[0].messages[-1].content
     assert inner.seen[0].cue.max_tokens == 512
     assert speaker.info.kind == "verbalized(scripted)"
+
+
+def test_a_user_with_tools_keeps_them_under_verbalized_sampling() -> None:
+    tool = {"type": "function", "function": {"name": "toggle", "parameters": {"type": "object"}}}
+    call = {"name": "toggle", "arguments": {"on": True}}
+    inner = Says(lambda v, s: json.dumps([{"tool_call": call, "probability": 0.5}, {"text": "no", "probability": 0.5}]))
+    speaker = Verbalized(inner, VerbalizedSettings())
+    before = (
+        Message("user", "switch it on"),
+        Message("assistant", "", (ToolCall("call_1", "toggle", '{"on": false}'),)),
+        Message("tool", "it is off", tool_call_id="call_1"),
+    )
+    asked = replace(view(None, *before), start=RoleView("you are a user", (tool,)))
+    turns = [asyncio.run(speaker.reply(asked, seed)) for seed in range(20)]
+    calls = [turn.message.tool_calls[0] for turn in turns if turn.message.tool_calls]
+    assert {(call.name, call.arguments) for call in calls} == {("toggle", '{"on": true}')}
+    assert len({call.id for call in calls}) == len(calls), "each call has an id of its own"
+    assert {turn.message.content for turn in turns} == {"", "no"}
+    shown = inner.seen[0]
+    assert shown.start.tools == (), "while candidates are written nothing may be called for real"
+    assert json.dumps(tool) in shown.messages[-1].content
+    assert [m.role for m in shown.messages] == ["user", "assistant", "user", "user"]
 
 
 def test_candidates_are_drawn_in_proportion_to_their_probabilities() -> None:

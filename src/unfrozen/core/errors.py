@@ -43,3 +43,10 @@ class EpisodeError(UnfrozenError):
         super().__init__(f"{cause}: {detail}")
         self.cause: FailureCause = cause
         self.detail = detail
+
+
+class ContextTooLong(EpisodeError):
+    """The conversation does not fit into the model's context: no further try of it can do better."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("infrastructure", detail)

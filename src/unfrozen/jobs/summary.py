@@ -249,7 +249,7 @@ def transcript(episode: Episode, arm: str, phase: str) -> dict[str, Any]:
                 "draw": None
                 if t.turn.draw is None
                 else {
-                    "candidates": [{"text": c.text, "probability": c.probability} for c in t.turn.draw.candidates],
+                    "candidates": [{"text": str(c), "probability": c.probability} for c in t.turn.draw.candidates],
                     "index": t.turn.draw.index,
                     "fallback": t.turn.draw.fallback,
                     "raw": list(t.turn.draw.raw),

@@ -9,33 +9,36 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from unfrozen.core.episodes import Candidate
-from unfrozen.core.messages import whole_text
+from unfrozen.core.messages import ToolCall, whole_text
 
 _TEXT_KEYS = ("text", "reply", "response", "message", "content")
 _WEIGHT_KEYS = ("probability", "p", "prob", "weight")
 
 
-def read_candidates(written: str, k: int, weighted: bool) -> tuple[Candidate, ...]:
+def read_candidates(written: str, k: int, weighted: bool, tools: Collection[str] = ()) -> tuple[Candidate, ...]:
     """Return up to `k` distinct candidates with probabilities that sum to 1, or () where fewer than one is readable.
 
-    Candidates with empty text, or (if `weighted`) with a weight that is missing, not finite or negative, are
-    rejected. Equal texts are merged and their weights added. Without `weighted` every distinct text counts
-    the same. A set whose weights are all zero is unreadable.
+    A candidate is a text or, where `tools` names functions, a call of one of them (its id is left empty; an
+    entry with both is the call). Empty texts, calls of other functions or with arguments that are no object,
+    and (if `weighted`) weights that are missing, not finite or negative are rejected. Equal candidates are
+    merged and their weights added. Without `weighted` every distinct one counts the same. A set whose weights
+    are all zero is unreadable.
     """
-    merged: dict[str, float] = {}
+    merged: dict[tuple[str, ToolCall | None], float] = {}
     for entry in _entries(written):
-        text = _text(entry)
+        content = _content(entry, tools)
         weight = _weight(entry) if weighted else 1.0
-        if text and weight is not None and (text in merged or len(merged) < k):
-            merged[text] = merged.get(text, 0.0) + weight if weighted else 1.0
+        if content and weight is not None and (content in merged or len(merged) < k):
+            merged[content] = merged.get(content, 0.0) + weight if weighted else 1.0
     total = math.fsum(merged.values())
     if not (merged and total > 0 and math.isfinite(total)):
         return ()
-    return tuple(Candidate(text, weight / total) for text, weight in merged.items() if weight > 0)
+    return tuple(Candidate(text, weight / total, call) for (text, call), weight in merged.items() if weight > 0)
 
 
 def tail(candidates: tuple[Candidate, ...], threshold: float) -> tuple[Candidate, ...]:
@@ -44,7 +47,7 @@ def tail(candidates: tuple[Candidate, ...], threshold: float) -> tuple[Candidate
     total = math.fsum(c.probability for c in kept)
     if not kept or total <= 0:
         return candidates
-    return tuple(Candidate(c.text, c.probability / total) for c in kept)
+    return tuple(replace(c, probability=c.probability / total) for c in kept)
 
 
 def _entries(written: str) -> Iterator[Any]:
@@ -67,11 +70,36 @@ def _unpack(value: Any) -> Iterator[Any]:
                 yield from _unpack(item)
     elif isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list)]
-        if _text(value):
+        if _text(value) or "tool_call" in value:
             yield value
         else:
             for items in lists:
                 yield from _unpack(items)
+
+
+def _content(entry: Any, tools: Collection[str]) -> tuple[str, ToolCall | None] | None:
+    """What a candidate says or calls; None where that cannot be used."""
+    if entry.get("tool_call") is not None:
+        call = _call(entry["tool_call"], tools)
+        return None if call is None else ("", call)
+    text = _text(entry)
+    return (text, None) if text else None
+
+
+def _call(value: Any, tools: Collection[str]) -> ToolCall | None:
+    """A call of a function that there is. Arguments may be an object, JSON text of one, or missing."""
+    name = value.get("name") if isinstance(value, dict) else None
+    if not isinstance(name, str) or name not in tools:
+        return None
+    arguments = value.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+    if not isinstance(arguments, dict):
+        return None
+    return ToolCall("", name, json.dumps(arguments, ensure_ascii=False))
 
 
 def _text(entry: Any) -> str:

@@ -2,16 +2,22 @@
 
 After "Verbalized Sampling" (arXiv 2510.01171): asked for one reply, a tuned model gives its mode; asked for a
 distribution of replies, it spreads wider. No training is needed. Works over any speaker, frozen or trainable.
+
+A user with tools keeps them: each candidate may be a message or a call. While candidates are written nothing
+may be called for real, so the tools are then described in the instruction and not offered.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from unfrozen.core.episodes import Candidate, Draw, Turn
 from unfrozen.core.messages import Message
 from unfrozen.core.seeds import derive_seed, generator
+from unfrozen.engines.toolcalls import written_out
 from unfrozen.simulators.candidates import read_candidates, tail
 from unfrozen.simulators.protocol import Speaker, View
 
@@ -23,6 +29,11 @@ INSTRUCTION = (
 UNWEIGHTED_INSTRUCTION = (
     "Do not answer yet. Write {k} different replies that you, in your role, might give next, each complete and "
     'in your own voice. Answer with JSON only, in this form: {{"replies": [{{"text": "..."}}, ...]}}'
+)
+
+TOOLS_INSTRUCTION = (
+    "Instead of text, a reply may be a call of one of your functions, as "
+    '{{"tool_call": {{"name": "...", "arguments": {{...}}}}}} in place of "text". Your functions:\n{signatures}'
 )
 
 
@@ -57,22 +68,19 @@ class Verbalized:
         """Draw one of the verbalized candidates; a choice among given options is passed through."""
         if view.cue.options:
             return await self.inner.reply(view, seed)
-        asked = replace(
-            view,
-            messages=(*view.messages, Message("user", self.instruction)),
-            cue=replace(view.cue, max_tokens=self.settings.max_tokens),
-        )
+        asked = self._asking(view)
+        tools = tool_names(view.start.tools)
         raw: list[str] = []
         sampled = 0
         for attempt in range(self.settings.retries + 1):
             turn = await self.inner.reply(asked, derive_seed(seed, "candidates", attempt))
             raw.append(turn.message.content)
             sampled += turn.sampled_tokens
-            candidates = self._candidates(turn.message.content)
+            candidates = self._candidates(turn.message.content, tools)
             if candidates:
                 index = self._pick(candidates, seed)
                 return Turn(
-                    Message("assistant", candidates[index].text),
+                    _message(candidates[index], seed),
                     sampled_tokens=sampled,
                     draw=Draw(candidates, index, fallback=False, raw=tuple(raw)),
                 )
@@ -84,11 +92,38 @@ class Verbalized:
             draw=Draw((), None, fallback=True, raw=tuple(raw)),
         )
 
-    def _candidates(self, written: str) -> tuple[Candidate, ...]:
+    def _asking(self, view: View) -> View:
+        """The view with the request for candidates; tools, and what they were used for, in words."""
+        messages, instruction = view.messages, self.instruction
+        if view.start.tools:
+            messages = tuple(written_out(messages))
+            signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in view.start.tools)
+            instruction = f"{instruction}\n{TOOLS_INSTRUCTION.format(signatures=signatures)}"
+        return replace(
+            view,
+            start=replace(view.start, tools=()),
+            messages=(*messages, Message("user", instruction)),
+            cue=replace(view.cue, max_tokens=self.settings.max_tokens),
+        )
+
+    def _candidates(self, written: str, tools: Sequence[str]) -> tuple[Candidate, ...]:
         weighted = self.settings.draw == "probability"
-        candidates = read_candidates(written, self.settings.k, weighted)
+        candidates = read_candidates(written, self.settings.k, weighted, tools)
         return tail(candidates, self.settings.tail) if weighted and self.settings.tail < 1 else candidates
 
     def _pick(self, candidates: tuple[Candidate, ...], seed: int) -> int:
         probabilities = [c.probability for c in candidates]
         return int(generator(seed, "draw").choice(len(candidates), p=probabilities))
+
+
+def tool_names(tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Names of OpenAI function schemas."""
+    return tuple(tool["function"]["name"] for tool in tools)
+
+
+def _message(candidate: Candidate, seed: int) -> Message:
+    """The drawn candidate as it is said or called. A call gets an id of its own."""
+    if candidate.tool_call is None:
+        return Message("assistant", candidate.text)
+    call = replace(candidate.tool_call, id=f"call_{derive_seed(seed, 'call'):016x}")
+    return Message("assistant", "", (call,))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from unfrozen.core.errors import EpisodeError, UsageError
+from unfrozen.core.errors import ContextTooLong, UsageError
 from unfrozen.core.traces import AdapterRef
 from unfrozen.engines.local import checkpoints, training
 from unfrozen.engines.local.adapters import AdapterBank, Version
@@ -88,7 +88,7 @@ class LocalEngine:
     ) -> Sample:
         """Draw one reply. A prompt that leaves room for fewer than `max_tokens` is cut there.
 
-        Raises EpisodeError when the prompt fills the model's context, OutOfMemory when its keys do not fit.
+        Raises ContextTooLong when the prompt fills the model's context, OutOfMemory when its keys do not fit.
         """
         _check_params(params)
         self._check_tokens(prompt, 1)
@@ -96,10 +96,7 @@ class LocalEngine:
             self._bank.version(adapter)
         room = self._decoder.context - len(prompt)
         if room < 1:
-            raise EpisodeError(
-                "infrastructure",
-                f"the prompt has {len(prompt)} tokens and the model's context {self._decoder.context}",
-            )
+            raise ContextTooLong(f"the prompt has {len(prompt)} tokens and the model's context {self._decoder.context}")
         if params.max_tokens > room:
             params = replace(params, max_tokens=room)
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
@@ -119,9 +116,8 @@ class LocalEngine:
         if start >= len(tokens):
             return []
         if len(tokens) > self._decoder.context:
-            raise EpisodeError(
-                "infrastructure",
-                f"the sequence has {len(tokens)} tokens and the model's context {self._decoder.context}",
+            raise ContextTooLong(
+                f"the sequence has {len(tokens)} tokens and the model's context {self._decoder.context}"
             )
         future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self._scheduler.submit(Score(adapter, list(tokens), start, temperature, future))
