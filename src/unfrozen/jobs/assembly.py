@@ -158,15 +158,21 @@ async def build_team(cast: Cast) -> Team:
         start = config.simulators[config.train.simulators[i % len(config.train.simulators)]]
         name = f"sim-{i}"
         team.simulators[name] = await _learner(cast, name, start, section.lora, section.learner)
-    pool = PoolSettings(
-        0 if alone else section.pool, section.interval, section.eviction, section.draw, section.living_share
+    team.population = Population(
+        pool_settings(config), {name: learner.current for name, learner in team.simulators.items()}
     )
-    team.population = Population(pool, {name: learner.current for name, learner in team.simulators.items()})
     team.rewards = section.rewards
     team.violation_penalty = section.violation_penalty
     if len(team.simulators) > 1 and not engine.capabilities().several_adapters:
         raise ConfigError("method 'population' needs an engine that trains several adapters at once")
     return team
+
+
+def pool_settings(config: RunConfig) -> PoolSettings:
+    """How snapshots are kept and drawn; Co-Training keeps none."""
+    section = config.population
+    size = 0 if config.method == "cotrain" else section.pool
+    return PoolSettings(size, section.interval, section.eviction, section.draw, section.living_share)
 
 
 async def _learner(
@@ -191,22 +197,27 @@ def agent_speaker(cast: Cast, team: Team) -> ModelSpeaker:
     return seat(learner.engine, cast.config.agent, info, learner.current)
 
 
-def population_speaker(cast: Cast, team: Team, key: str, ref: AdapterRef) -> ModelSpeaker:
-    """One member of the population: a living simulator or a snapshot."""
-    names = cast.config.train.simulators
-    start = names[int(ref.name.removeprefix("sim-")) % len(names)]
+def population_start(config: RunConfig, ref: AdapterRef) -> str:
+    """Name of the simulator that a member of the population started as."""
+    names = config.train.simulators
+    return names[int(ref.name.removeprefix("sim-")) % len(names)]
+
+
+def population_speaker(cast: Cast, key: str, ref: AdapterRef) -> ModelSpeaker:
+    """One member of the population: a living simulator or a snapshot. Its engine must hold the version `ref`."""
+    start = population_start(cast.config, ref)
     kind = "trainable" if key == ref.name else "snapshot"
-    info = SpeakerInfo(key, cast.family(start), kind)
-    return seat(team.simulators[ref.name].engine, cast.config.simulators[start], info, ref)
+    settings = cast.config.simulators[start]
+    return seat(cast.engine(settings.model), settings, SpeakerInfo(key, cast.family(start), kind), ref)
 
 
-async def build_supply(cast: Cast, team: Team) -> Supply:
-    """Who plays the user in training, by the config's method."""
+async def build_supply(cast: Cast, population: Population | None) -> Supply:
+    """Who plays the user, by the config's method; `population` where the method has one."""
     config = cast.config
     supply: Supply
-    if team.population is not None:
+    if population is not None:
         supply = PopulationSupply(
-            team.population, lambda key, ref: population_speaker(cast, team, key, ref), config.population.per
+            population, lambda key, ref: population_speaker(cast, key, ref), config.population.per
         )
     else:
         speakers = [await cast.simulator(name) for name in config.training_simulators()]
@@ -228,7 +239,7 @@ async def own_simulators(cast: Cast, team: Team) -> Mapping[str, Speaker]:
     """
     if team.population is not None:
         living = team.population.living
-        return {name: population_speaker(cast, team, name, ref) for name, ref in living.items()}
+        return {name: population_speaker(cast, name, ref) for name, ref in living.items()}
     return {name: await cast.simulator(name) for name in cast.config.training_simulators()}
 
 

@@ -69,7 +69,7 @@ async def _train(config: RunConfig, run: RunDirectory, watch: Watcher) -> None:
     run.rewind(done)
     if done is not None:
         await restore_team(team, run, done)
-    supply = await assembly.build_supply(cast, team)
+    supply = await assembly.build_supply(cast, team.population)
     start = None if done is None else _measured_at_start(run)
     first = 0 if done is None else done + 1
     watch.begin(config.name, steps, first)
