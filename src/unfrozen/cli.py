@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,6 +123,35 @@ def imitate(config: ConfigFile, out: Out = None, set_: Set = None) -> None:
     result = job(validated(ImitateConfig, data, str(config)), out, watcher(ERR))
     OUT.print_json(json.dumps(result.summary))
     _say(f"adapter: {result.adapter}")
+
+
+@app.command()
+def serve(
+    config: Annotated[Path, typer.Argument(help="TOML file, or the folder of a run that trained a population.")],
+    host: Annotated[str | None, typer.Option("--host", help="Address to listen on (default: loopback).")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen on; 0 takes a free one.")] = None,
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Let others reach it without a key.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the log (default: runs/NAME-served).")] = None,
+    set_: Set = None,
+) -> None:
+    """Serve simulators as an OpenAI-compatible endpoint, for any framework that takes a base URL."""
+    from unfrozen.jobs.serve import load_serve_config
+    from unfrozen.jobs.serve import serve as job
+
+    given = {"serve.host": host, "serve.port": port}
+    overrides = _overrides(set_) | {key: value for key, value in given.items() if value is not None}
+    parsed, trained = load_serve_config(config, overrides)
+
+    def ready(url: str, served: Mapping[str, str], log: Path | None) -> None:
+        _say(f"serving {url} (stop: Ctrl-C)")
+        for name, about in served.items():
+            _say(f"  {name}: {about}")
+        if log is not None:
+            _say(f"log: {log}")
+
+    job(parsed, trained, out, allow_anonymous, ready)
 
 
 @app.command()
