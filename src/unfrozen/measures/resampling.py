@@ -1,162 +1,69 @@
-"""Means over tasks with intervals and p-values that resample whole clusters of tasks.
+"""Estimates of replies and behaviour with 95 % percentile intervals that resample units (tasks) whole.
 
-Two schemes, each with an interval and a one-sided p-value that always agree with one another:
-
-- *bootstrap* (many clusters): clusters drawn with replacement; percentiles of the resampled means.
-- *sign-flip* (fewer than `FEW` clusters): were the true mean c, the sign of a cluster's deviation from c would be
-  a fair coin. Flipping the signs of a subset lowers the sum of deviations no further than to its negative, and
-  does so exactly where the subset's own mean lies beyond c; so the permutation test inverts to quantiles of the
-  means of random subsets (Hartigan 1969, JASA 64, "typical values"). Exact for symmetric deviations at any number
-  of clusters; with fewer than six clusters the 95 % interval is unbounded.
-
-`two_way` draws families of simulators as well as clusters of tasks (Owen 2007, Ann. Appl. Stat. 1: the pigeonhole
-bootstrap), for claims about simulators in general.
+For quantities that are no yes-or-no: where all values are equal the interval has no width (`intervals.cluster_mean`
+would take values of 0 or 1 for a proportion).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unfrozen.measures.observations import Floats
+from unfrozen.core.seeds import generator
+from unfrozen.measures.clusters import Counts
+from unfrozen.measures.intervals import DRAWS, Estimate
 
-DRAWS = 10_000
-LEVEL = 0.95
-FEW = 50
-"""Below this many clusters the percentile bootstrap under-covers (measured in docs/statistics.md)."""
+_POOLED_DRAWS = 500
 
-Method = Literal["bootstrap", "sign-flip", "two-way", "bound"]
-
-
-@dataclass(frozen=True, slots=True)
-class Inference:
-    """A mean over `count` tasks in `clusters` clusters, with its two-sided interval at `level`.
-
-    `p` is one-sided, against "the mean is not above 0"; it is at most (1 - level) / 2 exactly where `low` is above
-    0. `error` is the cluster-robust standard error (CR1). `method` made the interval; "bound": every task has the
-    same value, so there is nothing to resample and the interval bounds what unseen tasks may do.
-    """
-
-    mean: float
-    low: float
-    high: float
-    p: float
-    error: float
-    count: int
-    clusters: int
-    method: Method
-    level: float = LEVEL
+CountMeasure = Callable[[Counts, Counts], float]
+"""Cluster counts of the reference and of the simulator -> a number."""
 
 
-def one_way(
-    values: Floats,
-    clusters: NDArray[np.intp],
-    limit: float = 1.0,
-    seed: int = 0,
-    draws: int = DRAWS,
-    level: float = LEVEL,
-) -> Inference:
-    """The mean of `values` [tasks], resampling whole clusters [tasks]. NaN is a task without a value.
-
-    `limit` bounds what a value can be (1 for a difference of two successes, 2 for a difference of differences); an
-    interval that the data cannot bound ends there. Raises ValueError without values.
-    """
-    present = ~np.isnan(values)
-    if not present.any():
-        raise ValueError("no values")
-    x, groups = values[present], np.unique(clusters[present], return_inverse=True)[1]
-    sums, sizes = np.bincount(groups, weights=x), np.bincount(groups).astype(np.float64)
-    count = len(sums)
-    mean, error = float(x.mean()), float(np.sqrt(_variance(sums - x.mean() * sizes, x.size)))
-    if np.ptp(x) == 0:
-        return _bound(mean, x.size, count, limit, level)
-    few = count < FEW
-    weights = _subsets(count, seed, draws) if few else _with_replacement(count, seed, draws)
-    means = (weights @ sums) / (weights @ sizes)
-    low, high, p = _read(means, limit, level)
-    return Inference(mean, low, high, p, error, x.size, count, "sign-flip" if few else "bootstrap", level)
+def unit_mean(values: Sequence[float], units: Sequence[Hashable], seed: int) -> Estimate:
+    """The mean of `values`. Raises ValueError without values."""
+    if not values or len(values) != len(units):
+        raise ValueError(f"{len(values)} values with {len(units)} units; both must be equal and not empty")
+    names = _numbers(units)
+    rows = [names[unit] for unit in units]
+    sums, counts = np.bincount(rows, weights=values), np.bincount(rows)
+    weights = _resampled(len(names), DRAWS, seed)
+    low, high = np.quantile((weights @ sums) / (weights @ counts), [0.025, 0.975])
+    return Estimate(float(np.mean(values)), float(low), float(high), len(values), len(names))
 
 
-def two_way(
-    values: Floats,
-    clusters: NDArray[np.intp],
-    families: NDArray[np.intp],
-    limit: float = 1.0,
-    seed: int = 0,
-    draws: int = DRAWS,
-    level: float = LEVEL,
-) -> Inference:
-    """The mean of `values` [tasks, simulators], resampling clusters of tasks [tasks] and families [simulators].
-
-    The task and the family dimension are drawn independently, each by the scheme that its number calls for. The
-    error is Cameron, Gelbach and Miller's (2011): by cluster plus by family minus by their intersection.
-    """
-    present = ~np.isnan(values)
-    if not present.any():
-        raise ValueError("no values")
-    mean = float(values[present].mean())
-    shape = int(clusters.max()) + 1, int(families.max()) + 1
-    cell = np.ravel_multi_index(np.broadcast_arrays(clusters[:, None], families[None, :]), shape)[present]
-    sums = np.bincount(cell, weights=values[present], minlength=shape[0] * shape[1]).reshape(shape)
-    sizes = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
-    if np.ptp(values[present]) == 0:
-        return _bound(mean, len(values), min(shape), limit, level)
-    rest, count = sums - mean * sizes, int(present.sum())
-    variance = sum(_variance(rest.sum(axis), count) for axis in (0, 1)) - _variance(rest[sizes > 0], count)
-    tasks = _subsets(shape[0], seed, draws) if shape[0] < FEW else _with_replacement(shape[0], seed, draws)
-    kinds = (
-        _subsets(shape[1], seed + 1, draws)
-        if shape[1] < FEW
-        else _with_replacement(shape[1], seed + 1, draws)
-    )
-    order = np.random.default_rng(seed + 2).integers(0, len(kinds), size=len(tasks))
-    drawn = kinds[order]
-    total = ((tasks @ sizes) * drawn).sum(1)
-    means = ((tasks @ sums) * drawn).sum(1)[total > 0] / total[total > 0]
-    low, high, p = _read(means, limit, level)
-    error = float(np.sqrt(max(variance, _variance(rest.sum(1), count))))
-    return Inference(mean, low, high, p, error, len(values), shape[0], "two-way", level)
+def mean_estimate(
+    measure: CountMeasure,
+    reference: Sequence[Counts],
+    simulator: Sequence[Counts],
+    units: Sequence[Hashable],
+    seed: int,
+) -> Estimate:
+    """The mean over states of a measure of their counts."""
+    return unit_mean([measure(r, x) for r, x in zip(reference, simulator, strict=True)], units, seed)
 
 
-def _variance(residuals: Floats, count: int) -> float:
-    """CR1 variance of a mean over `count` values from residual totals by cluster; infinite for one cluster."""
-    groups = residuals.size
-    return float(groups / (groups - 1) * (residuals**2).sum() / count**2) if groups > 1 else float("inf")
+def pooled_estimate(
+    measure: CountMeasure,
+    reference: Sequence[Counts],
+    simulator: Sequence[Counts],
+    units: Sequence[Hashable],
+    seed: int,
+) -> Estimate:
+    """A measure of the counts summed over all states."""
+    names = _numbers(units)
+    sums = np.zeros((2, len(names), len(reference[0])), dtype=np.int64)
+    for r, x, unit in zip(reference, simulator, units, strict=True):
+        sums[:, names[unit]] += (r, x)
+    drawn = [measure(w @ sums[0], w @ sums[1]) for w in _resampled(len(names), _POOLED_DRAWS, seed)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Estimate(measure(*sums.sum(axis=1)), float(low), float(high), int(sums.sum()), len(names))
 
 
-def _with_replacement(count: int, seed: int, draws: int) -> Floats:
-    """[draws, count]: how often each cluster is in each bootstrap sample."""
-    rows = (
-        np.random.default_rng(seed).integers(0, count, size=(draws, count))
-        + count * np.arange(draws)[:, None]
-    )
-    return np.bincount(rows.ravel(), minlength=count * draws).reshape(draws, count).astype(np.float64)
+def _numbers(units: Sequence[Hashable]) -> dict[Hashable, int]:
+    return {unit: i for i, unit in enumerate(dict.fromkeys(units))}
 
 
-def _subsets(count: int, seed: int, draws: int) -> Floats:
-    """[subsets, count] zeros and ones: every non-empty subset where there are at most `draws`, else random ones."""
-    if 2**count - 1 <= draws:
-        return ((np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1).astype(np.float64)
-    chosen = np.random.default_rng(seed).random((draws, count)) < 0.5
-    return chosen[chosen.any(axis=1)].astype(np.float64)
-
-
-def _read(means: Floats, limit: float, level: float) -> tuple[float, float, float]:
-    """Interval and p-value of resampled means. The observed arrangement counts as one more draw (Phipson and
-    Smyth 2010), which keeps the test valid with few draws."""
-    ordered = np.sort(means)
-    tail = int((1 - level) / 2 * (len(ordered) + 1) + 1e-9)
-    low, high = (float(ordered[tail - 1]), float(ordered[-tail])) if tail else (-limit, limit)
-    return low, high, float((1 + np.searchsorted(ordered, 0.0, side="right")) / (len(ordered) + 1))
-
-
-def _bound(mean: float, count: int, clusters: int, limit: float, level: float) -> Inference:
-    """All of `clusters` clusters show the same value. A share u of all clusters that differ, by as much as `limit`
-    allows, would have gone unseen with probability (1 - u)^clusters."""
-    unseen = 1 - ((1 - level) / 2) ** (1 / clusters)
-    low, high = mean - unseen * (limit + mean), mean + unseen * (limit - mean)
-    p = (1 - mean / (limit + mean)) ** clusters if mean > 0 else 1.0
-    return Inference(mean, low, high, p, 0.0, count, clusters, "bound", level)
+def _resampled(units: int, draws: int, seed: int) -> np.ndarray:
+    """[draws, units]: how often each unit is in each bootstrap sample."""
+    return generator(seed, "units").multinomial(units, np.full(units, 1 / units), size=draws)

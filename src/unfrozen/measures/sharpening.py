@@ -1,0 +1,202 @@
+"""Sharpening γ: how much sharper a simulator's choice among reply clusters is than its reference's, p ∝ p_ref^γ.
+
+The reference's distribution p_ref is itself known from a few replies only. Put in as it was counted, its noise
+pulls γ away from the truth: a cluster that the reference happened not to give would have p_ref = 0. So p_ref is
+integrated out (an empirical-Bayes marginal likelihood):
+
+    L(γ) = Π_s E[ Π_c q_sc(γ)^x_sc ],   q_sc(γ) = p_sc^γ / Σ_c p_sc^γ,   p_s ~ Dirichlet(a + r_s)
+
+r_s and x_s are the cluster counts of reference and simulator at state s, and the Dirichlet is the posterior of
+p_s under a symmetric prior whose `a` is fitted to the reference's counts. The expectation is a mean over draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special
+
+from unfrozen.core.seeds import generator
+from unfrozen.measures.clusters import Counts, corrected_entropy
+
+Floats = npt.NDArray[np.float64]
+
+CAP = 20.0
+"""The largest γ that is told from a full collapse. At γ = 20 a cluster with 80 % of the commonest one's share keeps
+1 % of its chance: what lies beyond are the same replies."""
+GRID = np.expm1(np.linspace(0.0, np.log1p(CAP), 91))
+"""Where the likelihood is computed; estimates are interpolated between."""
+POSTERIOR_DRAWS = 400
+BOOTSTRAP_DRAWS = 1000
+POOLED_DRAWS = 300
+FEWEST_UNITS = 8
+"""With fewer clusters of states a bootstrap interval is too narrow; the likelihood's own interval is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharpening:
+    """How much sharper than its reference a simulator is, by clusters.
+
+    `gamma` is the maximum-likelihood estimate in [0, `cap`] and [`low`, `high`] its 95 % interval: 1 = as the
+    reference, large = collapsed onto the reference's commonest replies. `entropy_gamma` asks for the same amount of
+    choice wherever it lies: the γ at which the sharpened reference has the simulator's entropy. Where it is much
+    larger than `gamma`, the simulator is narrow around replies that are not the reference's commonest.
+    """
+
+    gamma: float
+    low: float
+    high: float
+    entropy_gamma: float
+    entropy_low: float
+    entropy_high: float
+    cap: float
+    interval_method: Literal["bootstrap", "likelihood"]
+    states: int
+    """States (1 where they are pooled) with at least two clusters and replies of both; others cannot tell."""
+
+
+def sharpening(
+    reference: Sequence[Counts], simulator: Sequence[Counts], units: Sequence[Hashable], seed: int = 0
+) -> Sharpening | None:
+    """Estimate γ from the cluster counts of each state. None where no state can tell.
+
+    `reference[s]` and `simulator[s]` are counts over the same clusters of state s; clusters of different states have
+    nothing to do with each other. The interval resamples `units` (the states' tasks) with all their states.
+    """
+    rows = [
+        (r, x, u)
+        for r, x, u in zip(reference, simulator, units, strict=True)
+        if len(r) > 1 and r.sum() > 0 and x.sum() > 0
+    ]
+    if not rows:
+        return None
+    prior = fit_prior([r for r, _, _ in rows])
+    tables = [
+        _state_table(r, x, prior, generator(seed, "p_ref", s), POSTERIOR_DRAWS) for s, (r, x, _) in enumerate(rows)
+    ]
+    names = {unit: i for i, unit in enumerate(dict.fromkeys(u for _, _, u in rows))}
+    likelihood, surplus = np.zeros((2, len(names), len(GRID)))
+    for (log_likelihood, entropy_surplus), (_, _, unit) in zip(tables, rows, strict=True):
+        likelihood[names[unit]] += log_likelihood
+        surplus[names[unit]] += entropy_surplus
+    total = likelihood.sum(axis=0)
+    n = len(names)
+    weights = generator(seed, "bootstrap").multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_DRAWS)
+    few = n < FEWEST_UNITS
+    drawn = [_peak(row) for row in weights @ likelihood]
+    low, high = _likelihood_interval(total) if few else np.quantile(drawn, [0.025, 0.975])
+    entropy_low, entropy_high = np.quantile([_crossing(row) for row in weights @ surplus], [0.025, 0.975])
+    return Sharpening(
+        gamma=_peak(total),
+        low=float(low),
+        high=float(high),
+        entropy_gamma=_crossing(surplus.sum(axis=0)),
+        entropy_low=float(entropy_low),
+        entropy_high=float(entropy_high),
+        cap=CAP,
+        interval_method="likelihood" if few else "bootstrap",
+        states=len(rows),
+    )
+
+
+def pooled_sharpening(
+    reference: Sequence[Counts], simulator: Sequence[Counts], units: Sequence[Hashable], seed: int = 0
+) -> Sharpening | None:
+    """γ of the counts summed over all states, for a reference that has few replies a state.
+
+    All states share their clusters here. The interval resamples units and sums again. None where the sums cannot tell.
+    """
+    names = {unit: i for i, unit in enumerate(dict.fromkeys(units))}
+    refs, sims = np.zeros((2, len(names), len(reference[0])), dtype=np.int64)
+    for r, x, unit in zip(reference, simulator, units, strict=True):
+        refs[names[unit]] += r
+        sims[names[unit]] += x
+    n = len(names)
+    whole = _pooled(refs.sum(axis=0), sims.sum(axis=0), seed)
+    if whole is None:
+        return None
+    weights = generator(seed, "bootstrap").multinomial(n, np.full(n, 1 / n), size=POOLED_DRAWS)
+    drawn = [_pooled(w @ refs, w @ sims, seed) for w in weights]
+    gammas, entropies = np.array([pair for pair in drawn if pair is not None]).T
+    low, high = np.quantile(gammas, [0.025, 0.975])
+    entropy_low, entropy_high = np.quantile(entropies, [0.025, 0.975])
+    return Sharpening(
+        gamma=whole[0],
+        low=float(low),
+        high=float(high),
+        entropy_gamma=whole[1],
+        entropy_low=float(entropy_low),
+        entropy_high=float(entropy_high),
+        cap=CAP,
+        interval_method="bootstrap",
+        states=1,
+    )
+
+
+def fit_prior(counts: Sequence[Counts]) -> float:
+    """The `a` of a symmetric Dirichlet prior over clusters, by maximum likelihood of the counts (in [0.05, 20])."""
+
+    def loss(log_a: float) -> float:
+        a = float(np.exp(log_a))
+        return -sum(
+            float(special.gammaln(a * len(r)) - special.gammaln(a * len(r) + r.sum()))
+            + float(np.sum(special.gammaln(a + r) - special.gammaln(a)))
+            for r in counts
+        )
+
+    found = optimize.minimize_scalar(loss, bounds=(np.log(0.05), np.log(20.0)), method="bounded")
+    return float(np.exp(found.x))
+
+
+def _pooled(r: Counts, x: Counts, seed: int) -> tuple[float, float] | None:
+    if r.sum() == 0 or x.sum() == 0 or len(r) < 2:
+        return None
+    log_likelihood, surplus = _state_table(r, x, fit_prior([r]), generator(seed, "p_ref"), POOLED_DRAWS)
+    return _peak(log_likelihood), _crossing(surplus)
+
+
+def _state_table(r: Counts, x: Counts, prior: float, random: np.random.Generator, draws: int) -> tuple[Floats, Floats]:
+    """Over GRID: log marginal likelihood, and entropy of the sharpened reference minus the simulator's."""
+    shape = prior + r
+    # Gamma(a) = Gamma(a + 1) · U^(1/a), in logs, so that small shares do not vanish.
+    log_p = np.log(random.standard_gamma(shape + 1, (draws, len(r)))) + np.log(random.random((draws, len(r)))) / shape
+    powered = GRID[:, None, None] * (log_p - log_p.max(axis=1, keepdims=True))
+    weights = np.exp(powered)
+    log_sum = np.log(weights.sum(axis=2))
+    log_likelihood = special.logsumexp(powered @ x - x.sum() * log_sum, axis=1) - np.log(draws)
+    entropy = log_sum - np.einsum("gbc,gbc->gb", weights, powered) / np.exp(log_sum)
+    return log_likelihood, entropy.mean(axis=1) - corrected_entropy(x)
+
+
+def _peak(log_likelihood: Floats) -> float:
+    """Where the curve is highest; a parabola through the three best points of the grid."""
+    i = int(np.argmax(log_likelihood))
+    if i in (0, len(GRID) - 1):
+        return float(GRID[i])
+    before, at, after = log_likelihood[i - 1 : i + 2]
+    bend = before - 2 * at + after
+    shift = 0.0 if bend >= 0 else 0.5 * (before - after) / bend
+    step = np.log1p(CAP) / (len(GRID) - 1)
+    return float(np.expm1((i + shift) * step))
+
+
+def _crossing(surplus: Floats) -> float:
+    """The smallest γ at which the sharpened reference has no more entropy than the simulator; else `CAP`."""
+    below = np.flatnonzero(surplus <= 0)
+    if below.size == 0:
+        return CAP
+    i = int(below[0])
+    if i == 0:
+        return 0.0
+    share = surplus[i - 1] / (surplus[i - 1] - surplus[i])
+    return float(GRID[i - 1] + share * (GRID[i] - GRID[i - 1]))
+
+
+def _likelihood_interval(log_likelihood: Floats) -> tuple[float, float]:
+    """Every γ whose log-likelihood lies within 1.92 (half of the 95 % quantile of χ² with one degree) of the best."""
+    inside = np.flatnonzero(log_likelihood >= log_likelihood.max() - 1.92)
+    return float(GRID[inside[0]]), float(GRID[inside[-1]])
