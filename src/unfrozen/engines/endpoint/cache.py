@@ -1,0 +1,106 @@
+"""The response cache: answers of frozen models, by everything that shapes them.
+
+A row's key is a hash of the server's address, its dialect and the whole request as the speaker wrote it, seed
+included, so different samples stay different and one that is asked for again costs nothing. The value is the
+server's own JSON, compressed with a checksum. SQLite in WAL mode lets several processes use one file at once.
+
+A cache is never worth a wrong answer or a stopped job: what cannot be read or written while a job runs is said once
+in the log, and the job goes on without it. A file that is no cache of ours is an error at the start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from unfrozen.core.errors import UsageError
+from unfrozen.core.files import disk_errors
+
+_LOG = logging.getLogger(__name__)
+_VERSION = 1
+_PATIENCE = 1.0
+"""Seconds to wait for another process's write; the event loop waits with us."""
+
+
+class ResponseCache:
+    """Answers by key, in one file. Raises UsageError where the file is damaged or something else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._squeeze = zstandard.ZstdCompressor(level=3, write_checksum=True)
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db: sqlite3.Connection | None = self._connect()
+        except sqlite3.Error as error:
+            raise UsageError(f"{path} cannot be used as a response cache ({error}); remove or rename it") from None
+
+    def get(self, key: bytes) -> Any:
+        """The JSON that was stored under `key`, or None."""
+        if self._db is None:
+            return None
+        try:
+            row = self._db.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                return None
+            return json.loads(zstandard.ZstdDecompressor().decompress(row[0]))
+        except (sqlite3.Error, zstandard.ZstdError, ValueError) as error:
+            self._give_up("read", error)
+            return None
+
+    def put(self, key: bytes, answer: Any) -> None:
+        """Store JSON under `key`; the first of several writers wins."""
+        if self._db is None:
+            return
+        data = self._squeeze.compress(json.dumps(answer).encode())
+        try:
+            self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, data))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                _LOG.warning("the response cache %s is busy; one answer was not kept", self.path)
+                return
+            self._give_up("write", error)
+        except sqlite3.Error as error:
+            self._give_up("write", error)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            # A crash of the machine may lose the last answers, never damage the file.
+            db.execute("PRAGMA synchronous = NORMAL")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and not db.execute("SELECT 1 FROM sqlite_master WHERE name != 'answers'").fetchone():
+                db.execute(
+                    "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL) WITHOUT ROWID"
+                )
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+            elif version != _VERSION:
+                raise sqlite3.DatabaseError(f"version {version} of something else; this program reads {_VERSION}")
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _give_up(self, action: str, error: Exception) -> None:
+        _LOG.warning("the response cache %s: cannot %s (%s); going on without it", self.path, action, error)
+        self.close()
+
+
+def request_key(base_url: str, api: str, body: Mapping[str, Any]) -> bytes:
+    """The key of a request: 32 bytes that depend on all of it."""
+    text = json.dumps([base_url, api, body], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
