@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unfrozen.jobs.compare import compare
     from unfrozen.jobs.evaluate import evaluate
     from unfrozen.jobs.imitate import imitate
+    from unfrozen.jobs.serve import ServeConfig, load_serve_config, load_simulator, serve
     from unfrozen.jobs.train import JobResult, train
 
 __version__ = "0.1.0"
@@ -24,12 +25,16 @@ __version__ = "0.1.0"
 __all__ = [
     "JobResult",
     "RunConfig",
+    "ServeConfig",
     "__version__",
     "compare",
     "evaluate",
     "imitate",
     "load_config",
+    "load_serve_config",
+    "load_simulator",
     "parse_config",
+    "serve",
     "train",
 ]
 
@@ -40,6 +45,10 @@ _HOMES = {
     "compare": "unfrozen.jobs.compare",
     "evaluate": "unfrozen.jobs.evaluate",
     "imitate": "unfrozen.jobs.imitate",
+    "ServeConfig": "unfrozen.jobs.serve",
+    "load_serve_config": "unfrozen.jobs.serve",
+    "load_simulator": "unfrozen.jobs.serve",
+    "serve": "unfrozen.jobs.serve",
     "JobResult": "unfrozen.jobs.train",
     "train": "unfrozen.jobs.train",
 }

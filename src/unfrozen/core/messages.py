@@ -73,20 +73,43 @@ class Message:
 
     @staticmethod
     def from_openai(record: Mapping[str, Any]) -> Message:
-        """Read an OpenAI chat-completions dict. Raises UsageError that names the field that is wrong."""
-        role = record.get("role")
+        """Read an OpenAI chat-completions dict. Raises UsageError that names the field that is wrong.
+
+        Content may be a list of text parts, which are joined by newlines; "developer" is "system".
+        """
+        if not isinstance(record, Mapping):
+            raise UsageError(f"a message is a {type(record).__name__}; it must be an object")
+        role = "system" if record.get("role") == "developer" else record.get("role")
         if role not in _CHAT_ROLES:
             raise UsageError(f"message.role is {role!r}; allowed: {', '.join(_CHAT_ROLES)}")
-        content = record.get("content")
-        if content is not None and not isinstance(content, str):
-            raise UsageError(f"message.content is a {type(content).__name__}; only text is supported")
-        calls = []
-        for call in record.get("tool_calls") or ():
-            try:
-                function = call["function"]
-                calls.append(ToolCall(str(call["id"]), str(function["name"]), str(function["arguments"])))
-            except (KeyError, TypeError) as error:
-                raise UsageError(f"message.tool_calls: a call lacks {error}") from error
-        if not isinstance(content, str) and not calls:
+        content, calls = _text(record.get("content")), _tool_calls(record.get("tool_calls"))
+        if content is None and not calls:
             raise UsageError("message.content is missing and there are no tool_calls")
-        return Message(role, content or "", tuple(calls), record.get("tool_call_id"))
+        answers = record.get("tool_call_id")
+        if answers is not None and not isinstance(answers, str):
+            raise UsageError(f"message.tool_call_id is a {type(answers).__name__}; it must be text")
+        return Message(role, content or "", calls, answers)
+
+
+def _text(content: Any) -> str | None:
+    if isinstance(content, list):
+        for part in content:
+            if not (isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)):
+                raise UsageError("message.content has a part that is not text; only text is supported")
+        return "\n".join(part["text"] for part in content)
+    if content is not None and not isinstance(content, str):
+        raise UsageError(f"message.content is a {type(content).__name__}; only text is supported")
+    return content
+
+
+def _tool_calls(records: Any) -> tuple[ToolCall, ...]:
+    if records is not None and not isinstance(records, list | tuple):
+        raise UsageError(f"message.tool_calls is a {type(records).__name__}; it must be a list")
+    calls = []
+    for call in records or ():
+        try:
+            function = call["function"]
+            calls.append(ToolCall(str(call["id"]), str(function["name"]), str(function["arguments"])))
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"message.tool_calls: a call lacks {error}") from error
+    return tuple(calls)

@@ -25,8 +25,9 @@ from unfrozen.serving.running import run, stopped_by_signals
 from unfrozen.serving.server import Served, Server, is_loopback
 from unfrozen.serving.settings import ServeSection
 from unfrozen.serving.turnlog import TurnLog
+from unfrozen.simulators.library import Simulator
 from unfrozen.simulators.population import Population
-from unfrozen.simulators.supply import FixedSupply
+from unfrozen.simulators.supply import FixedSupply, Supply
 
 
 class ServeConfig(RunConfig):
@@ -86,6 +87,25 @@ async def _serve(
         finally:
             if log is not None:
                 log.close()
+
+
+def load_simulator(path: Path, model: str | None = None) -> Simulator:
+    """One of the models that `unfrozen serve PATH` would serve, in this process and without a server.
+
+    `path` is a TOML file or the folder of a run that trained a population; `model` one of the served names, unset the
+    config's own method. Raises ConfigError and UsageError as `serve` does.
+    """
+    config, trained = load_serve_config(Path(path))
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Supply]:
+        async with open_simulators(config, trained) as served:
+            name = model or f"unfrozen/{config.method}"
+            if name not in served:
+                raise UsageError(f"no model {name!r}; there is: {', '.join(served)}")
+            yield served[name].supply
+
+    return Simulator(opening, config.seed)
 
 
 @asynccontextmanager

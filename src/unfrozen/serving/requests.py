@@ -11,12 +11,13 @@ without being asked, and that would make one person of every simulator. What was
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from unfrozen.core.errors import UsageError
 from unfrozen.core.messages import Message, whole_text
+from unfrozen.simulators.sessions import split_system
 
 _HONOURED = frozenset(
     {"model", "messages", "tools", "tool_choice", "seed", "max_tokens", "max_completion_tokens", "stop", "stream"}
@@ -66,7 +67,7 @@ def read_request(body: bytes, max_messages: int, session: str | None = None) -> 
         raise _wrong("messages", "must hold at least one message")
     if len(raw) > max_messages:
         raise _wrong("messages", f"holds {len(raw)} messages; at most {max_messages} are read", "too_many_messages")
-    system, messages = _split([_message(entry, f"messages.{i}") for i, entry in enumerate(raw)])
+    system, messages = split_system([_message(entry, f"messages.{i}") for i, entry in enumerate(raw)])
     own = _field(record, "unfrozen", dict) or {}
     for key in own:
         if key not in _OWN_FIELDS:
@@ -129,34 +130,10 @@ def _wrong(param: str, what: str, code: str = "invalid_value") -> RequestError:
 
 
 def _message(entry: Any, where: str) -> Message:
-    if not isinstance(entry, dict):
-        raise _wrong(where, "must be an object")
-    content = entry.get("content")
-    if isinstance(content, list):
-        content = _text_of_parts(content, f"{where}.content")
-    calls = entry.get("tool_calls")
-    if calls is not None and not isinstance(calls, list):
-        raise _wrong(f"{where}.tool_calls", "must be an array")
-    if not isinstance(entry.get("tool_call_id"), str | None):
-        raise _wrong(f"{where}.tool_call_id", "must be a string")
-    role = "system" if entry.get("role") == "developer" else entry.get("role")
     try:
-        return Message.from_openai({**entry, "role": role, "content": content})
+        return Message.from_openai(entry)
     except UsageError as error:
-        raise _wrong(where, str(error).removeprefix("message.")) from None
-
-
-def _text_of_parts(parts: Sequence[Any], where: str) -> str:
-    for number, part in enumerate(parts):
-        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
-            raise _wrong(f"{where}.{number}", "is not a text part; simulators read text only", "unsupported_content")
-    return "\n".join(part["text"] for part in parts)
-
-
-def _split(messages: Sequence[Message]) -> tuple[str, tuple[Message, ...]]:
-    """The system prompt (the system messages at the start), and the rest."""
-    first = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
-    return "\n\n".join(message.content for message in messages[:first]), tuple(messages[first:])
+        raise RequestError(400, f"{where}: {error}", "invalid_value", where) from None
 
 
 def _refuse_unsupported(record: Mapping[str, Any]) -> None:

@@ -96,6 +96,16 @@ class Reply:
     known: int
     context_tokens: int | None
 
+    @property
+    def text(self) -> str:
+        """What is said; "" where the user called tools instead."""
+        return self.turn.message.content
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply as an OpenAI message, with `tool_calls` where there are some."""
+        return self.turn.message.to_openai()
+
 
 class Sessions:
     """All conversations with the users of one supply. Belongs to one event loop."""
@@ -216,6 +226,12 @@ class Sessions:
         unheard.pop(state, None)
         if not unheard:
             self._unheard.pop(state.before, None)
+
+
+def split_system(messages: Sequence[Message]) -> tuple[str, tuple[Message, ...]]:
+    """The system prompt (all system messages at the start), and the messages after it."""
+    first = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
+    return "\n\n".join(message.content for message in messages[:first]), tuple(messages[first:])
 
 
 def _points(system: str, messages: Sequence[Message]) -> list[bytes]:
