@@ -7,6 +7,8 @@
       episodes/              one compressed JSONL a step and phase ("train-000012", "panel-000012")
       state/step-000012/     adapters with optimizer moments, and state.json: enough to go on from step 13
       snapshots/             published adapter versions that a population still plays
+      spend.jsonl            what endpoints were used for (engines/endpoint/ledger.py)
+      replies.sqlite         what they answered, until the job is complete (jobs/spending.py)
       summary.json, report.html
 
 A step is complete when its `state/` folder has its final name; everything later than the last complete step
@@ -144,6 +146,9 @@ class RunDirectory:
                 before = config_file.read_bytes()
             if before == config_toml.encode():
                 return
+            if _differs_in_limits_only(before, config_toml):
+                write_atomically(config_file, config_toml)
+                return
             if not self._came_to_nothing():
                 changed = _changed_keys(before, config_toml)
                 raise RunDirectoryError(
@@ -209,6 +214,18 @@ def _changed_keys(before: bytes, after: str) -> str:
         return ""
     keys = [key for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)]
     return f": {', '.join(keys[:3])}{' and more' if len(keys) > 3 else ''}" if keys else ""
+
+
+_LIMITS = "spend."
+"""Keys that a resumed run may change: they bound what it may cost, and shape nothing of what it does."""
+
+
+def _differs_in_limits_only(before: bytes, after: str) -> bool:
+    try:
+        old, new = _flat(tomllib.loads(before.decode())), _flat(tomllib.loads(after))
+    except ValueError:
+        return False
+    return all(old.get(key) == new.get(key) for key in (*old, *new) if not key.startswith(_LIMITS))
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
