@@ -19,7 +19,7 @@ from unfrozen.core.settings import Settings
 from unfrozen.learning.rewards import RewardName
 from unfrozen.learning.schedule import ScheduleSettings
 from unfrozen.learning.settings import LearnerSettings, LoraSettings
-from unfrozen.modelconfig import ModelSettings
+from unfrozen.modelconfig import ModelSettings, SpendSettings
 from unfrozen.simulators.population import DrawRule, Eviction
 from unfrozen.simulators.supply import Per
 
@@ -236,6 +236,8 @@ class RunConfig(Settings):
     """Trainable simulators."""
     compare: CompareSection = CompareSection()
     """For `unfrozen compare`."""
+    spend: SpendSettings = SpendSettings()
+    """What endpoints may cost."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from unfrozen.config import TRAINABLE_USERS, RunConfig, SpeakerSettings
 from unfrozen.core.episodes import SpeakerInfo
@@ -14,15 +15,17 @@ from unfrozen.core.errors import ConfigError
 from unfrozen.core.seeds import derive_seed
 from unfrozen.core.traces import AdapterRef
 from unfrozen.engines.catalog import family_of
+from unfrozen.engines.endpoint import Endpoint
 from unfrozen.engines.protocol import Engine, SamplingParams
 from unfrozen.engines.registry import build_engine
 from unfrozen.environments.protocol import Environment
 from unfrozen.environments.registry import adapter_folder, open_environment
+from unfrozen.jobs.spending import Spending, open_spending
 from unfrozen.learning.learner import Learner
 from unfrozen.learning.settings import LearnerSettings, LoraSettings
 from unfrozen.learning.step import Team
 from unfrozen.measures.panel import refuse_mixed_panel
-from unfrozen.simulators.endpoint import Endpoint, EndpointSpeaker
+from unfrozen.simulators.endpoint import EndpointSpeaker
 from unfrozen.simulators.model import ModelSpeaker
 from unfrozen.simulators.persona import PERSONAS
 from unfrozen.simulators.population import PoolSettings, Population, PopulationSupply
@@ -43,6 +46,7 @@ class Cast:
     engines: dict[str, Engine]
     frozen: dict[str, Speaker] = field(default_factory=dict)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    spending: Spending = field(default_factory=Spending)
 
     def engine(self, model: str) -> Engine:
         """The engine of a [models] section, built on first use; equal sections share one."""
@@ -87,7 +91,8 @@ class Cast:
         """A role played by the endpoint of its [models] section."""
         model = settings.model
         if model not in self.endpoints:
-            self.endpoints[model] = Endpoint(self.config.models[model].endpoint_spec(f"models.{model}"))
+            spec = self.config.models[model].endpoint_spec(f"models.{model}")
+            self.endpoints[model] = Endpoint(spec, self.spending.ledger, self.spending.answers(spec))
         info = SpeakerInfo(label, family, "endpoint")
         return EndpointSpeaker(self.endpoints[model], info, settings.max_tokens, settings.temperature)
 
@@ -102,9 +107,10 @@ class Cast:
         return seat(engine, settings, SpeakerInfo(name, self.family(name), "frozen"), ref)
 
     async def aclose(self) -> None:
-        """Close the connections to endpoints."""
+        """Close the connections to endpoints, and the files that they share."""
         for endpoint in self.endpoints.values():
             await endpoint.aclose()
+        self.spending.close()
 
     async def flush(self) -> None:
         """Drop cached prefixes everywhere: what comes next must not depend on what was computed before."""
@@ -122,9 +128,13 @@ def environment_of(config: RunConfig) -> Environment:
     return open_environment(config.environment.name, config.environment.model_extra or {})
 
 
-def assemble(config: RunConfig) -> Cast:
-    """Open the environment, and refuse a panel that training could see. Models load on first use."""
-    cast = Cast(config, environment_of(config), {})
+def assemble(config: RunConfig, folder: Path | None = None) -> Cast:
+    """Open the environment, and refuse a panel that training could see. Models load on first use.
+
+    `folder` is the run directory, where the spend is counted and answers are kept until the job is complete.
+    """
+    spending = open_spending(config.spend, config.models.values(), folder)
+    cast = Cast(config, environment_of(config), {}, spending=spending)
     refuse_mixed_panel(
         {name: cast.family(name) for name in config.all_training_simulators()},
         {name: cast.family(name) for name in config.panel.simulators},

@@ -21,6 +21,7 @@ from unfrozen.core.traces import AdapterRef
 from unfrozen.environments.registry import adapter_folder
 from unfrozen.jobs import assembly
 from unfrozen.jobs.progress import Silent, Watcher
+from unfrozen.jobs.spending import discard_journal, spent
 from unfrozen.jobs.summary import donations, evaluation_arm, manifest, summary_head, transcript
 from unfrozen.jobs.train import JobResult, rollout_settings
 from unfrozen.measures.panel import PanelResult, measure_panel
@@ -49,7 +50,7 @@ def evaluate(
         _refuse_label(label)
     path = out or Path("runs") / f"{config.name}-evaluation"
     with RunDirectory(path, to_toml(config), manifest()) as run:
-        results = asyncio.run(_evaluate(config, agents or {}, watch or Silent()))
+        results = asyncio.run(_evaluate(config, agents or {}, path, watch or Silent()))
         arms = {label: evaluation_arm(label, config, *pair) for label, pair in results.items()}
         episodes = [(label, e) for label, pair in results.items() for r in pair for e in r.episodes]
         for label in results:
@@ -62,17 +63,19 @@ def evaluate(
             "differences": [],
             "order": None,
             "donations": donations(config, [e for _, e in episodes]),
+            "spend": spent(config.spend, path),
         }
         write_json(path / "summary.json", summary)
+        discard_journal(path)
         write_report(summary, (transcript(e, label, "panel") for label, e in episodes), path / "report.html")
     return JobResult(path, summary)
 
 
 async def _evaluate(
-    config: RunConfig, agents: Mapping[str, Path], watch: Watcher
+    config: RunConfig, agents: Mapping[str, Path], path: Path, watch: Watcher
 ) -> dict[str, tuple[PanelResult, PanelResult]]:
     """label -> (own, held out)."""
-    async with aclosing(assembly.assemble(config)) as cast:
+    async with aclosing(assembly.assemble(config, path)) as cast:
         own = {name: await cast.simulator(name) for name in config.training_simulators()}
         held_out = await assembly.panel_simulators(cast)
         results = {}

@@ -22,6 +22,7 @@ from unfrozen.core.seeds import derive_seed, generator
 from unfrozen.jobs import assembly
 from unfrozen.jobs.progress import Silent, Watcher
 from unfrozen.jobs.recording import by_simulator, episode_row, measure_row
+from unfrozen.jobs.spending import discard_journal, spent
 from unfrozen.jobs.state import restore_team, save_team
 from unfrozen.jobs.summary import manifest, measurement_at, read_run, train_summary, transcripts
 from unfrozen.learning.step import Team, learn, record_hardness, take_snapshots
@@ -51,8 +52,9 @@ def train(config: RunConfig, out: Path | None = None, watch: Watcher | None = No
     path = out or Path("runs") / config.name
     with RunDirectory(path, to_toml(config), manifest()) as run:
         asyncio.run(_train(config, run, watch or Silent()))
-        summary = train_summary(config, run)
+        summary = train_summary(config, run) | {"spend": spent(config.spend, path)}
         write_json(path / "summary.json", summary)
+        discard_journal(path)
         if report:
             write_report(summary, transcripts(config.method, [read_run(path)]), path / "report.html")
     return JobResult(path, summary)
@@ -64,7 +66,7 @@ async def _train(config: RunConfig, run: RunDirectory, watch: Watcher) -> None:
     if done == steps:
         run.rows_until(done)
         return
-    cast = assembly.assemble(config)
+    cast = assembly.assemble(config, run.path)
     team = await assembly.build_team(cast)
     run.rewind(done)
     if done is not None:
