@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from unfrozen.core.episodes import Candidate, Draw, Turn
+from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message
 from unfrozen.core.seeds import derive_seed, generator
 from unfrozen.engines.toolcalls import written_out
@@ -73,7 +74,7 @@ class Verbalized:
         raw: list[str] = []
         sampled = 0
         for attempt in range(self.settings.retries + 1):
-            turn = await self.inner.reply(asked, derive_seed(seed, "candidates", attempt))
+            turn = await self._written(asked, derive_seed(seed, "candidates", attempt))
             raw.append(turn.message.content)
             sampled += turn.sampled_tokens
             candidates = self._candidates(turn.message.content, tools)
@@ -83,6 +84,7 @@ class Verbalized:
                     _message(candidates[index], seed),
                     sampled_tokens=sampled,
                     draw=Draw(candidates, index, fallback=False, raw=tuple(raw)),
+                    reasoning=turn.reasoning,
                 )
             view.stream.drop()
         turn = await self.inner.reply(view, derive_seed(seed, "plain"))
@@ -91,6 +93,15 @@ class Verbalized:
             sampled_tokens=sampled + turn.sampled_tokens,
             draw=Draw((), None, fallback=True, raw=tuple(raw)),
         )
+
+    async def _written(self, asked: View, seed: int) -> Turn:
+        """What the model writes when it is asked for candidates; an answer that is no turn is an unreadable one."""
+        try:
+            return await self.inner.reply(asked, seed)
+        except EpisodeError as error:
+            if error.cause != "format":
+                raise
+            return Turn(Message("assistant", ""))
 
     def _asking(self, view: View) -> View:
         """The view with the request for candidates; tools, and what they were used for, in words."""
