@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import completion, serving
+from upstream import Upstream, serving
 
 from unfrozen.config import parse_config, with_overrides
 from unfrozen.core.episodes import SPLITS, Turn
@@ -71,9 +71,7 @@ def _asking(reply: Any) -> Any:
 @pytest.mark.parametrize("says", ["Which day suits you?", "Come on Friday."])
 def test_the_environment_on_the_page_is_evaluated_with_scripted_callers(desk: Any, says: str, tmp_path: Path) -> None:
     """The whole job: an endpoint agent that always says the same, on the page's environment."""
-    pytest.importorskip("openai", reason="the extra `endpoint` is not installed")
-    with serving() as server:
-        server.replies = [completion(says)]
+    with serving(Upstream(lambda _: says)) as server:
         data = with_overrides(
             toml("desk.toml"),
             {

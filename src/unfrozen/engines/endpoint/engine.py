@@ -209,7 +209,8 @@ class Endpoint:
         """What a request that was not answered comes to."""
         error = error_of(record)
         wait = retry_after(reply.headers)
-        found = refusal(self.spec, _status(reply, error), _said(error, reply), str(error.get("code") or ""), wait)
+        status, code = _status(reply, error), str(error.get("code") or "")
+        found = refusal(self.spec, status, code, _said(error, reply), wait, reply.status)
         if isinstance(found, Passing) and wait is not None and wait > LONGEST_WAIT:
             return EpisodeError("infrastructure", f"{found.detail}; it asks to be left alone for {wait:g} s")
         return found
@@ -258,6 +259,7 @@ def _is_error(record: Any) -> bool:
 
 
 def _status(reply: Reply, error: Mapping[str, Any]) -> int:
+    """The status that an error means: under 200 it may state one itself."""
     code = error.get("code")
     if reply.status == 200:
         return code if isinstance(code, int) and 400 <= code < 600 else 500

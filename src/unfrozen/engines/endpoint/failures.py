@@ -81,9 +81,11 @@ def without_field(body: Mapping[str, Any], name: str) -> dict[str, Any]:
     return rest
 
 
-def refusal(spec: EndpointSpec, status: int, said: str, code: str, wait: float | None) -> Passing | UnfrozenError:
-    """What a status other than 200 comes to; `said` is one line."""
-    line = f"{spec.base_url} answered {status} for model {spec.model!r}: {said}"
+def refusal(
+    spec: EndpointSpec, status: int, code: str, said: str, wait: float | None = None, sent_as: int | None = None
+) -> Passing | UnfrozenError:
+    """What an error with `status` comes to; `said` is one line. `sent_as` is the status of HTTP, where it differs."""
+    line = f"{spec.base_url} answered {sent_as or status} for model {spec.model!r}: {said}"
     if status in _REFUSED or code == "invalid_api_key":
         way_out = (
             f"check the key in ${spec.api_key_env}"
