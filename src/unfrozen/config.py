@@ -43,10 +43,30 @@ class SpeakerSettings(Settings):
     its own, else the model's family."""
     scripted: str | None = None
     """A scripted speaker of the environment instead of a model."""
+    callable: str | None = None
+    """A Python function instead of a model, `package.module:function`. It gets the conversation as OpenAI messages,
+    in the role's own perspective, and returns what is said; it may be `async`."""
     max_tokens: int = Field(64, ge=1)
     """Most tokens in one turn."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature."""
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if self.scripted is not None and self.callable is not None:
+            raise ValueError("scripted and callable are both set; take one of them away")
+        if self.adapter is not None and not self.has_model:
+            raise ValueError("adapter is set, and no model plays the role; take it away")
+        return self
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model plays the role, not a script or a function."""
+        return self.scripted is None and self.callable is None
+
+    def on_endpoint(self, models: Mapping[str, ModelSettings]) -> bool:
+        """Whether an endpoint plays the role."""
+        return self.has_model and models[self.model].engine == "endpoint"
 
 
 class AgentSettings(SpeakerSettings):
@@ -200,7 +220,7 @@ class EnvironmentSection(Settings):
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     name: str
-    """`lab`, `persuasion`, or `package.module:factory` for your own."""
+    """`lab`, `persuasion`, `tasks` (your own, from a file), or `package.module:factory` for your own."""
 
 
 class RunConfig(Settings):
@@ -242,13 +262,14 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
         """Every name that is used must be defined, and the method must have the parts that it needs."""
-        self._named("agent.model", (self.agent.model,), self.models, "models")
+        if self.agent.has_model:
+            named("agent.model", (self.agent.model,), self.models, "models")
         for name, simulator in self.simulators.items():
-            if simulator.scripted is None:
-                self._named(f"simulators.{name}.model", (simulator.model,), self.models, "models")
-        self._named("train.simulators", self.train.simulators, self.simulators, "simulators")
-        self._named("panel.simulators", self.panel.simulators, self.simulators, "simulators")
-        self._named("ensemble.simulators", self.ensemble.simulators, self.simulators, "simulators")
+            if simulator.has_model:
+                named(f"simulators.{name}.model", (simulator.model,), self.models, "models")
+        named("train.simulators", self.train.simulators, self.simulators, "simulators")
+        named("panel.simulators", self.panel.simulators, self.simulators, "simulators")
+        named("ensemble.simulators", self.ensemble.simulators, self.simulators, "simulators")
         for key, speaker in (("agent", self.agent), *((f"simulators.{n}", s) for n, s in self.simulators.items())):
             if speaker.adapter is not None and self.on_endpoint(speaker):
                 raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
@@ -258,7 +279,7 @@ class RunConfig(Settings):
 
     def on_endpoint(self, speaker: SpeakerSettings) -> bool:
         """Whether a role is played by an endpoint."""
-        return speaker.scripted is None and self.models[speaker.model].engine == "endpoint"
+        return speaker.on_endpoint(self.models)
 
     def _has_parts(self, method: Method) -> None:
         if method == "ensemble" and len(self.ensemble.simulators) < 2:
@@ -268,21 +289,14 @@ class RunConfig(Settings):
         if method in TRAINABLE_USERS:
             for name in self.train.simulators:
                 simulator = self.simulators[name]
-                if simulator.scripted is not None or self.on_endpoint(simulator):
-                    what = "scripted" if simulator.scripted else f"an endpoint (models.{simulator.model})"
+                if not simulator.has_model or self.on_endpoint(simulator):
+                    what = f"an endpoint (models.{simulator.model})" if simulator.has_model else "scripted"
                     raise ValueError(
                         f"method {method!r} trains its simulators, and simulators.{name} is {what}: "
                         "name a local model in train.simulators"
                     )
             if not any(self.population.rewards.values()):
                 raise ValueError(f"method {method!r} needs population.rewards with at least one weight that is not 0")
-
-    @staticmethod
-    def _named(key: str, names: tuple[str, ...], known: Mapping[str, Any], section: str) -> None:
-        for name in names:
-            if name not in known:
-                have = ", ".join(sorted(known)) or "none"
-                raise ValueError(f"{key} names {name!r}, which has no [{section}.{name}] section (there are: {have})")
 
     def training_simulators(self) -> tuple[str, ...]:
         """Names of the simulators that the method trains with."""
@@ -296,6 +310,14 @@ class RunConfig(Settings):
         """Every simulator that any arm of this file could train with: none of them may be in the panel."""
         ensemble = self.ensemble.simulators if "ensemble" in (self.method, *self.compare.arms) else ()
         return tuple(dict.fromkeys((*self.train.simulators, *ensemble)))
+
+
+def named(key: str, names: tuple[str, ...], known: Mapping[str, Any], section: str) -> None:
+    """Raise ValueError where a key names a section that is not there."""
+    for name in names:
+        if name not in known:
+            have = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"{key} names {name!r}, which has no [{section}.{name}] section (there are: {have})")
 
 
 def load_config(path: Path) -> RunConfig:

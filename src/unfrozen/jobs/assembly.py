@@ -5,31 +5,36 @@ This is the only place that knows how names in a config become objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from unfrozen.config import TRAINABLE_USERS, RunConfig, SpeakerSettings
 from unfrozen.core.episodes import SpeakerInfo
 from unfrozen.core.errors import ConfigError
+from unfrozen.core.messages import Message
+from unfrozen.core.objects import load_object
 from unfrozen.core.seeds import derive_seed
-from unfrozen.core.traces import AdapterRef
+from unfrozen.core.traces import AdapterRef, TokenStream
 from unfrozen.engines.catalog import family_of
 from unfrozen.engines.endpoint import Endpoint
 from unfrozen.engines.protocol import Engine, SamplingParams
 from unfrozen.engines.registry import build_engine
-from unfrozen.environments.protocol import Environment
+from unfrozen.environments.protocol import Cue, Environment, Judged, RoleView
 from unfrozen.environments.registry import adapter_folder, open_environment
 from unfrozen.jobs.spending import Spending, open_spending
 from unfrozen.learning.learner import Learner
 from unfrozen.learning.settings import LearnerSettings, LoraSettings
 from unfrozen.learning.step import Team
 from unfrozen.measures.panel import refuse_mixed_panel
+from unfrozen.modelconfig import ModelSettings
 from unfrozen.simulators.endpoint import EndpointSpeaker
+from unfrozen.simulators.function import FunctionSpeaker
 from unfrozen.simulators.model import ModelSpeaker
 from unfrozen.simulators.persona import PERSONAS
 from unfrozen.simulators.population import PoolSettings, Population, PopulationSupply
-from unfrozen.simulators.protocol import Speaker
+from unfrozen.simulators.protocol import Speaker, View
 from unfrozen.simulators.supply import FixedSupply, PersonaSupply, Supply, VerbalizedSupply
 from unfrozen.simulators.verbalized import VerbalizedSettings
 
@@ -37,11 +42,21 @@ AGENT = "agent"
 """Adapter name of the trained agent."""
 
 
+class CastingConfig(Protocol):
+    """What casting reads of a job's config."""
+
+    @property
+    def models(self) -> Mapping[str, ModelSettings]: ...
+    @property
+    def simulators(self) -> Mapping[str, SpeakerSettings]: ...
+    def on_endpoint(self, speaker: SpeakerSettings) -> bool: ...
+
+
 @dataclass(slots=True)
-class Cast:
+class Casting:
     """Environment, engines, and the frozen speakers by name."""
 
-    config: RunConfig
+    config: CastingConfig
     environment: Environment
     engines: dict[str, Engine]
     frozen: dict[str, Speaker] = field(default_factory=dict)
@@ -62,11 +77,16 @@ class Cast:
 
     def family(self, name: str) -> str:
         """Model family of a simulator, as "held out" is decided by."""
-        settings = self.config.simulators[name]
+        return self.family_of(name, self.config.simulators[name])
+
+    def family_of(self, name: str, settings: SpeakerSettings) -> str:
+        """Model family of whoever a config section called `name` describes."""
         if settings.family:
             return settings.family
         if settings.scripted:
             return f"scripted:{settings.scripted}"
+        if settings.callable:
+            return f"callable:{settings.callable}"
         return name if settings.adapter else self.model_family(settings.model)
 
     def model_family(self, model: str) -> str:
@@ -79,13 +99,20 @@ class Cast:
     async def simulator(self, name: str) -> Speaker:
         """The frozen simulator of a [simulators] section."""
         if name not in self.frozen:
-            settings = self.config.simulators[name]
-            if settings.scripted:
-                self.frozen[name] = self.environment.scripted(settings.scripted)
-                self.frozen[name].info = SpeakerInfo(name, self.family(name), "scripted")
-            else:
-                self.frozen[name] = await self._model(name, settings)
+            self.frozen[name] = await self.speaker(name, self.config.simulators[name], f"simulators.{name}")
         return self.frozen[name]
+
+    async def speaker(self, name: str, settings: SpeakerSettings, section: str) -> Speaker:
+        """Whoever a config section describes: a script, a function, an endpoint or a model; `name` is its label."""
+        family = self.family_of(name, settings)
+        if settings.scripted:
+            scripted: Speaker = self.environment.scripted(settings.scripted)
+            scripted.info = SpeakerInfo(name, family, "scripted")
+            return scripted
+        if settings.callable:
+            function = load_object(settings.callable, f"{section}.callable")
+            return FunctionSpeaker(function, SpeakerInfo(name, family, "function"))
+        return await self._model(name, settings, family)
 
     def endpoint_speaker(self, settings: SpeakerSettings, label: str, family: str) -> EndpointSpeaker:
         """A role played by the endpoint of its [models] section."""
@@ -96,15 +123,15 @@ class Cast:
         info = SpeakerInfo(label, family, "endpoint")
         return EndpointSpeaker(self.endpoints[model], info, settings.max_tokens, settings.temperature)
 
-    async def _model(self, name: str, settings: SpeakerSettings) -> Speaker:
+    async def _model(self, name: str, settings: SpeakerSettings, family: str) -> Speaker:
         if self.config.on_endpoint(settings):
-            return self.endpoint_speaker(settings, name, self.family(name))
+            return self.endpoint_speaker(settings, name, family)
         engine = self.engine(settings.model)
         ref = None
         if settings.adapter:
             ref = AdapterRef(name, 0)
             await engine.load_version(ref, adapter_folder(settings.adapter))
-        return seat(engine, settings, SpeakerInfo(name, self.family(name), "frozen"), ref)
+        return seat(engine, settings, SpeakerInfo(name, family, "frozen"), ref)
 
     async def aclose(self) -> None:
         """Close the connections to endpoints, and the files that they share."""
@@ -116,6 +143,44 @@ class Cast:
         """Drop cached prefixes everywhere: what comes next must not depend on what was computed before."""
         for engine in self.all_engines():
             await engine.flush()
+
+
+@dataclass(slots=True)
+class Cast(Casting):
+    """The casting of a run that trains, or of its evaluation."""
+
+    config: RunConfig
+
+
+class Judge:
+    """Asks the model that decides an environment's outcomes (`environments/protocol.py: Ask`)."""
+
+    def __init__(self, casting: Casting, model: str) -> None:
+        self._casting = casting
+        # Room for the reasoning of a model that thinks aloud; cold, for the same talk should get the same verdict.
+        self._settings = SpeakerSettings(model=model, max_tokens=2048, temperature=0.01)
+        self._speaker: Speaker | None = None
+
+    async def __call__(self, messages: Sequence[Message], seed: int) -> str:
+        """What the judge answers; its model is loaded when the first talk is over."""
+        if self._speaker is None:
+            self._speaker = await self._casting.speaker("judge", self._settings, "environment.judge")
+        system, *case = messages
+        view = View("user", RoleView(system.content), tuple(case), Cue("user"), TokenStream())
+        return (await self._speaker.reply(view, seed)).message.content
+
+
+def connect_judge(casting: Casting) -> None:
+    """Give the environment its judge, if it needs one. Raises ConfigError where the config has no such model."""
+    environment = casting.environment
+    if not isinstance(environment, Judged) or environment.judge is None:
+        return
+    if environment.judge not in casting.config.models:
+        raise ConfigError(
+            f"environment.judge names {environment.judge!r}, which has no [models.{environment.judge}] section "
+            f"(there are: {', '.join(sorted(casting.config.models)) or 'none'})"
+        )
+    environment.connect_judge(Judge(casting, environment.judge))
 
 
 def seat(engine: Engine, settings: SpeakerSettings, info: SpeakerInfo, ref: AdapterRef | None) -> ModelSpeaker:
@@ -135,6 +200,7 @@ def assemble(config: RunConfig, folder: Path | None = None) -> Cast:
     """
     spending = open_spending(config.spend, config.models.values(), folder)
     cast = Cast(config, environment_of(config), {}, spending=spending)
+    connect_judge(cast)
     refuse_mixed_panel(
         {name: cast.family(name) for name in config.all_training_simulators()},
         {name: cast.family(name) for name in config.panel.simulators},
@@ -147,6 +213,10 @@ def refuse_untrainable(config: RunConfig) -> None:
 
     `base` is refused too: it trains nothing, but measures the policy's entropy, which needs token probabilities.
     """
+    if not config.agent.has_model:
+        raise ConfigError(
+            "agent: a script or a function cannot be trained; take agent.scripted and agent.callable away"
+        )
     if config.on_endpoint(config.agent):
         raise ConfigError(
             f"agent.model: models.{config.agent.model} is an endpoint, which cannot be trained; name a local model, "

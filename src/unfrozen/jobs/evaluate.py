@@ -94,6 +94,10 @@ async def load_agent(cast: assembly.Cast, label: str, folder: Path | None) -> Sp
     Raises ConfigError where weights are given for an endpoint, which has its own.
     """
     settings = cast.config.agent
+    if not settings.has_model:
+        if folder is not None:
+            raise ConfigError(f"agent: no model plays it, and {folder} holds weights; name a model in agent.model")
+        return await cast.speaker(label, settings, "agent")
     if cast.config.on_endpoint(settings):
         if folder is not None:
             raise ConfigError(
@@ -161,4 +165,4 @@ def _sentence(arms: Mapping[str, Mapping[str, Any]]) -> str:
     parts = [
         f"{label} {arm['heldout_success']:.2f}" for label, arm in arms.items() if arm["heldout_success"] is not None
     ]
-    return "held-out success: " + (", ".join(parts) if parts else "no panel was given")
+    return "held-out success: " + ", ".join(parts) if parts else "no held-out success: panel.simulators is empty"

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -155,7 +156,7 @@ def _from_jsonl(path: Path, text: str) -> tuple[OwnTask, ...]:
             raise UsageError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(record, dict):
             raise UsageError(f"{path}, line {number}: not a JSON object")
-        entries.append((record, lambda key, number=number: number))
+        entries.append((record, partial(_always, number)))
     if not entries:
         raise UsageError(f"{path}: no task in it; write one JSON object a line")
     return _checked(path, entries)
@@ -181,6 +182,10 @@ def _checked(path: Path, entries: Sequence[tuple[Mapping[str, Any], LineOf]]) ->
             raise UsageError(f"{path}, line {line_of('id')}: id: another task is called {task.id!r}")
         tasks[task.id] = task
     return tuple(tasks.values())
+
+
+def _always(line: int, key: str) -> int:
+    return line
 
 
 def _lines(text: str, index: int, shared: Mapping[str, Any], task: Mapping[str, Any]) -> LineOf:
