@@ -1,18 +1,94 @@
-"""How many episodes a diagnosis needs: for a drop of x points, from a pilot or from assumed rates."""
+"""How many episodes a diagnosis needs to find a drop of x points, from a pilot or from assumed rates.
+
+The model: logit p(task, simulator) = level of the simulator + difficulty of the task + what this simulator does to
+this task, the last two normal. Power is simulated from it, with the test that the verdict uses on the drop to all
+held-out simulators (one-sided 2.5 %; Student's t over tasks stands in for the resampling, which agrees with it).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
 
-from unfrozen.measures.drop import MIN_CLUSTERS, POWER, Components
+from unfrozen.core.errors import UsageError
+from unfrozen.core.seeds import generator
+from unfrozen.measures.drop import MIN_CLUSTERS, POWER, Components, measure_drops
+from unfrozen.measures.observations import Floats, Observation, tabulate
 from unfrozen.measures.resampling import LEVEL
 
-MAX_TASKS = 100_000
+MAX_TASKS = 20_000
 MAX_TRIALS = 1_000
+REPEATS = 2_000
+PLAYED = 4_000_000
+"""Simulated tasks a power estimate is kept to, for time and memory: large designs are repeated less often."""
+TRIALS = (1, 2, 4, 8, 16)
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a plan assumes. The defaults are those of published reruns of tau-bench-like benchmarks.
+
+    `success` is the mean with training simulators. `icc` is the correlation of two trials of one task with one
+    simulator: Var(p) / (success (1 - success)). `noise` is the standard deviation, in logits, of the difference
+    that changing the simulator makes to a task beyond its mean.
+    """
+
+    success: float = 0.60
+    icc: float = 0.49
+    noise: float = 0.70
+
+    def __post_init__(self) -> None:
+        if not 0 < self.success < 1 or not 0 <= self.icc < 1 or self.noise < 0:
+            raise UsageError(
+                f"success {self.success} must lie between 0 and 1, icc {self.icc} in [0, 1), noise {self.noise} at 0 "
+                f"or above"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """Every agent plays `trials` episodes of `tasks` tasks with the training and each held-out simulator."""
+
+    tasks: int
+    trials: int
+    held_out: int = 1
+    baseline: bool = False
+    """Whether a baseline agent plays everything as well."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of the whole design."""
+        return self.tasks * self.trials * (1 + self.held_out) * (2 if self.baseline else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerEstimate:
+    """Chance that `design` finds the drop, with its Monte-Carlo standard error; `error` is the standard error of the
+    measured drop."""
+
+    design: Design
+    power: float
+    monte_carlo_error: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Designs that reach the power asked for, cheapest first; empty where none does with the tasks there are."""
+
+    drop: float
+    rates: Rates
+    options: tuple[PowerEstimate, ...]
+    largest: PowerEstimate
+    """The most tasks (those available, else `MAX_TASKS`) and trials: what can be reached at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +98,96 @@ class More:
     tasks: int
     trials: int
     episodes: int
+
+
+def make_plan(
+    drop: float,
+    rates: Rates | None = None,
+    held_out: int = 1,
+    baseline: bool = False,
+    power: float = POWER,
+    tasks_available: int | None = None,
+    trials: Sequence[int] = TRIALS,
+    seed: int = 0,
+    repeats: int = REPEATS,
+) -> Plan:
+    """For each number of trials, the fewest tasks that find a drop of `drop` (0.1: ten points) with `power`.
+
+    Raises UsageError where such a drop is impossible at the assumed success.
+    """
+    rates = rates or Rates()
+    _refuse_impossible(rates, drop)
+    found = []
+    for repeated in trials:
+        differences = _differences(
+            rates, drop, Design(20_000, repeated, held_out, baseline), 1, generator(seed, repeated)
+        )
+        tasks = _tasks_for(float(differences.var()), drop, power)
+        while tasks <= (tasks_available or MAX_TASKS):
+            estimate = estimate_power(
+                rates, drop, Design(tasks, repeated, held_out, baseline), seed=seed, repeats=repeats
+            )
+            if estimate.power >= power - estimate.monte_carlo_error:
+                found.append(estimate)
+                break
+            tasks = math.ceil(1.03 * tasks)
+    most = Design(tasks_available or MAX_TASKS, max(trials), held_out, baseline)
+    largest = estimate_power(rates, drop, most, seed=seed, repeats=repeats)
+    return Plan(drop, rates, tuple(sorted(found, key=lambda e: e.design.episodes)), largest)
+
+
+def estimate_power(
+    rates: Rates,
+    drop: float,
+    design: Design,
+    alpha: float = (1 - LEVEL) / 2,
+    paired: bool = True,
+    seed: int = 0,
+    repeats: int = REPEATS,
+) -> PowerEstimate:
+    """Simulate `repeats` measurements with a true drop and count how many find it, one-sided at `alpha`.
+
+    `paired` False plays different tasks with training and held-out simulators, to show what pairing is worth.
+    """
+    _refuse_impossible(rates, drop)
+    rng = generator(seed, design.tasks, design.trials, design.held_out)
+    n, repeats = design.tasks, max(200, min(repeats, PLAYED // design.tasks))
+    if paired:
+        d = _differences(rates, drop, design, repeats, rng)
+        mean, error, freedom = d.mean(axis=1), d.std(axis=1, ddof=1) / np.sqrt(n), n - 1
+    else:
+        own, _ = _successes(rates, drop, design, repeats, rng)
+        _, other = _successes(rates, drop, design, repeats, rng)
+        mean = own.mean(axis=1) - other.mean(axis=1)
+        error, freedom = np.sqrt((own.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / n), 2 * n - 2
+    share = float((mean > stats.t.ppf(1 - alpha, freedom) * error).mean())
+    return PowerEstimate(
+        design, share, math.sqrt(max(share * (1 - share), 1 / repeats) / repeats), float(mean.std())
+    )
+
+
+def rates_from_pilot(observations: Sequence[Observation], agent: str) -> Rates:
+    """Rates of `agent` in a pilot, by moments. Raises UsageError where a task was played once only: the spread
+    between tasks and that between trials cannot be told apart then."""
+    table = tabulate(observations)
+    drops = measure_drops(table, agent, draws=1)
+    train = table.success[table.agent(agent)][..., table.with_role("train")]
+    success, icc = _intraclass(train)
+    if drops is None or any(d.components.trial is None for d in drops.each) or math.isnan(icc):
+        raise UsageError("the pilot needs at least two complete trials of some task with every simulator")
+    success = min(max(success, 0.01), 0.99)
+    between = float(np.mean([d.components.task for d in drops.each]))
+    level = min(max(success - drops.pooled.inference.mean, 0.01), 0.99)
+    spread = _spread(success, icc)
+
+    def excess(noise: float) -> float:
+        return _variance_of_difference(success, level, spread, noise) - between
+
+    widest = spread * math.sqrt(2)
+    noise = (
+        0.0 if excess(0.0) >= 0 else widest if excess(widest) <= 0 else optimize.brentq(excess, 0.0, widest)
+    )
+    return Rates(success, icc, float(noise))
 
 
 def enlarge(
@@ -42,7 +208,7 @@ def enlarge(
     trials = math.ceil(components.trials)
     most = max(components.tasks, MAX_TASKS if tasks_available is None else tasks_available)
 
-    def first(tasks: np.ndarray, repeats: np.ndarray) -> int | None:
+    def first(tasks: NDArray[np.int64], repeats: NDArray[np.int64]) -> int | None:
         clusters = tasks * components.clusters / components.tasks
         quantiles = stats.t.ppf((1 + level) / 2, clusters - 1) + stats.t.ppf(POWER, clusters - 1)
         variance = (components.task + (components.trial or 0.0) / repeats) / tasks + components.family
@@ -54,9 +220,94 @@ def enlarge(
         return More(tasks, repeats, max(1, math.ceil((tasks * repeats - played) * arms)))
 
     candidates = np.arange(components.tasks, most + 1)
-    at = first(candidates, np.full(len(candidates), components.trials))
+    at = first(candidates, np.full(len(candidates), trials))
     if at is not None:
         return more(int(candidates[at]), trials)
     repeats = np.arange(trials + 1, MAX_TRIALS + 1)
     at = first(np.full(len(repeats), most), repeats) if components.trial is not None else None
     return None if at is None else more(most, int(repeats[at]))
+
+
+def _refuse_impossible(rates: Rates, drop: float) -> None:
+    if not 0 < drop < rates.success:
+        raise UsageError(
+            f"a drop of {100 * drop:.0f} points is impossible from a success of {100 * rates.success:.0f} %"
+        )
+
+
+def _tasks_for(variance: float, drop: float, power: float) -> int:
+    n = np.arange(MIN_CLUSTERS, MAX_TASKS)
+    needed = (stats.t.ppf((1 + LEVEL) / 2, n - 1) + stats.t.ppf(power, n - 1)) ** 2 * variance <= drop**2 * n
+    return int(n[needed.argmax()]) if needed.any() else MAX_TASKS
+
+
+def _differences(rates: Rates, drop: float, design: Design, repeats: int, rng: np.random.Generator) -> Floats:
+    """[repeats, tasks] the drop of every task; with a baseline, less a baseline's that does not drop."""
+    own, other = _successes(rates, drop, design, repeats, rng)
+    if not design.baseline:
+        return own - other
+    base_own, base_other = _successes(rates, 0.0, design, repeats, rng)
+    return (own - other) - (base_own - base_other)
+
+
+def _successes(
+    rates: Rates, drop: float, design: Design, repeats: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Mean success by task with the training simulator and over the held-out ones, each [repeats, tasks]."""
+    spread = _spread(rates.success, rates.icc)
+    own_noise = min(rates.noise / math.sqrt(2), spread)
+    shape = (repeats, design.tasks)
+    difficulty = math.sqrt(spread**2 - own_noise**2) * rng.standard_normal(shape)
+
+    def play(success: float) -> Floats:
+        logits = _level(success, spread) + difficulty + own_noise * rng.standard_normal(shape)
+        return rng.binomial(design.trials, special.expit(logits)) / design.trials
+
+    own = play(rates.success)
+    return own, np.mean([play(rates.success - drop) for _ in range(design.held_out)], axis=0)
+
+
+def _level(success: float, spread: float) -> float:
+    """The logit around which normal logits with this standard deviation have the mean success asked for."""
+
+    def gap(level: float) -> float:
+        return float(_WEIGHTS @ special.expit(level + spread * _NODES)) - success
+
+    return float(optimize.brentq(gap, -500.0, 500.0))
+
+
+def _spread(success: float, icc: float) -> float:
+    """The standard deviation of logits that gives this intraclass correlation."""
+
+    def gap(spread: float) -> float:
+        p = special.expit(_level(success, spread) + spread * _NODES)
+        return float(_WEIGHTS @ (p - success) ** 2) - icc * success * (1 - success)
+
+    return 0.0 if icc == 0 else float(optimize.brentq(gap, 0.0, 50.0))
+
+
+def _variance_of_difference(own: float, other: float, spread: float, noise: float) -> float:
+    """Var(p with one simulator - p with another) over tasks, by quadrature."""
+    each = min(noise / math.sqrt(2), spread)
+    tasks = math.sqrt(spread**2 - each**2) * _NODES[:, None]
+
+    def moments(success: float) -> tuple[Floats, float]:
+        p = special.expit(_level(success, spread) + tasks + each * _NODES[None, :])
+        return p @ _WEIGHTS, float(_WEIGHTS @ (p**2 @ _WEIGHTS))
+
+    (mean_own, square_own), (mean_other, square_other) = moments(own), moments(other)
+    return square_own + square_other - 2 * float(_WEIGHTS @ (mean_own * mean_other)) - (own - other) ** 2
+
+
+def _intraclass(success: Floats) -> tuple[float, float]:
+    """Mean and one-way ANOVA intraclass correlation of [tasks, trials, simulators], averaged over simulators."""
+    count = (~np.isnan(success)).sum(axis=1)
+    with_some = count > 0
+    means = np.where(with_some, np.nansum(success, axis=1) / np.maximum(count, 1), np.nan)
+    freedom = (count - with_some).sum()
+    if freedom == 0:
+        return float(np.nanmean(means)), math.nan
+    within = float(np.nansum((success - means[:, None]) ** 2) / freedom)
+    between = float(np.nanmean(np.nanvar(means, axis=0, ddof=1))) - within / float(count[with_some].mean())
+    icc = max(between, 0.0) / (max(between, 0.0) + within) if within > 0 or between > 0 else 0.0
+    return float(np.nanmean(means)), min(icc, 0.95)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from unfrozen.core.seeds import generator
 from unfrozen.measures.clusters import Counts
@@ -24,12 +25,15 @@ def unit_mean(values: Sequence[float], units: Sequence[Hashable], seed: int) -> 
     """The mean of `values`. Raises ValueError without values."""
     if not values or len(values) != len(units):
         raise ValueError(f"{len(values)} values with {len(units)} units; both must be equal and not empty")
+    weights = unit_weights(units, seed)
+    low, high = np.quantile(weights @ np.asarray(values) / weights.sum(axis=1), [0.025, 0.975])
+    return Estimate(float(np.mean(values)), float(low), float(high), len(values), len(set(units)))
+
+
+def unit_weights(units: Sequence[Hashable], seed: int) -> npt.NDArray[np.int64]:
+    """How often each value is in each bootstrap sample of whole units, shape (draws, values)."""
     names = _numbers(units)
-    rows = [names[unit] for unit in units]
-    sums, counts = np.bincount(rows, weights=values), np.bincount(rows)
-    weights = _resampled(len(names), DRAWS, seed)
-    low, high = np.quantile((weights @ sums) / (weights @ counts), [0.025, 0.975])
-    return Estimate(float(np.mean(values)), float(low), float(high), len(values), len(names))
+    return _resampled(len(names), DRAWS, seed)[:, [names[unit] for unit in units]]
 
 
 def mean_estimate(
@@ -64,6 +68,6 @@ def _numbers(units: Sequence[Hashable]) -> dict[Hashable, int]:
     return {unit: i for i, unit in enumerate(dict.fromkeys(units))}
 
 
-def _resampled(units: int, draws: int, seed: int) -> np.ndarray:
+def _resampled(units: int, draws: int, seed: int) -> npt.NDArray[np.int64]:
     """[draws, units]: how often each unit is in each bootstrap sample."""
     return generator(seed, "units").multinomial(units, np.full(units, 1 / units), size=draws)
