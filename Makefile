@@ -21,7 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local,endpoint,dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local,anthropic,diagnose,serve,dev]'
 	touch $@
 
 quickstart: install  ## Run the lab comparison and write runs/quickstart/report.html
