@@ -18,8 +18,8 @@ import numpy as np
 from scipy import stats
 
 from unfrozen.core.episodes import Split
+from unfrozen.measures.inference import DRAWS, LEVEL, Inference, one_way, two_way
 from unfrozen.measures.observations import Floats, Table
-from unfrozen.measures.resampling import DRAWS, LEVEL, Inference, one_way, two_way
 
 POWER = 0.8
 MIN_CLUSTERS = 6

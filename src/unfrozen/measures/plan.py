@@ -18,8 +18,8 @@ from scipy import optimize, special, stats
 from unfrozen.core.errors import UsageError
 from unfrozen.core.seeds import generator
 from unfrozen.measures.drop import MIN_CLUSTERS, POWER, Components, measure_drops
+from unfrozen.measures.inference import LEVEL
 from unfrozen.measures.observations import Floats, Observation, tabulate
-from unfrozen.measures.resampling import LEVEL
 
 MAX_TASKS = 20_000
 MAX_TRIALS = 1_000
@@ -161,9 +161,7 @@ def estimate_power(
         mean = own.mean(axis=1) - other.mean(axis=1)
         error, freedom = np.sqrt((own.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / n), 2 * n - 2
     share = float((mean > stats.t.ppf(1 - alpha, freedom) * error).mean())
-    return PowerEstimate(
-        design, share, math.sqrt(max(share * (1 - share), 1 / repeats) / repeats), float(mean.std())
-    )
+    return PowerEstimate(design, share, math.sqrt(max(share * (1 - share), 1 / repeats) / repeats), float(mean.std()))
 
 
 def rates_from_pilot(observations: Sequence[Observation], agent: str) -> Rates:
@@ -184,9 +182,7 @@ def rates_from_pilot(observations: Sequence[Observation], agent: str) -> Rates:
         return _variance_of_difference(success, level, spread, noise) - between
 
     widest = spread * math.sqrt(2)
-    noise = (
-        0.0 if excess(0.0) >= 0 else widest if excess(widest) <= 0 else optimize.brentq(excess, 0.0, widest)
-    )
+    noise = 0.0 if excess(0.0) >= 0 else widest if excess(widest) <= 0 else optimize.brentq(excess, 0.0, widest)
     return Rates(success, icc, float(noise))
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from unfrozen.measures.inference import LEVEL
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.observations import Floats
-from unfrozen.measures.resampling import LEVEL
 
 
 def success_rate(success: Floats, clusters: NDArray[np.intp], level: float = LEVEL) -> Estimate | None:

@@ -23,11 +23,11 @@ import numpy as np
 from unfrozen.core.episodes import Split
 from unfrozen.measures import wording
 from unfrozen.measures.drop import Drops, measure_drops, worst_case
+from unfrozen.measures.inference import DRAWS, LEVEL
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.observations import Observation, Table, tabulate
 from unfrozen.measures.plan import More, enlarge
 from unfrozen.measures.rates import success_rate
-from unfrozen.measures.resampling import DRAWS, LEVEL
 
 MARGIN = 0.10
 """The drop that one asks about: a smaller one is not worth calling collapse."""
@@ -174,9 +174,7 @@ def _judge(
     more = None
     if turned and missing.share > SMALL_MISSING:
         word, simulators, equivalent = "too few episodes", (), False
-        more = More(
-            judged.pooled.components.tasks, math.ceil(judged.pooled.components.trials), missing.failed
-        )
+        more = More(judged.pooled.components.tasks, math.ceil(judged.pooled.components.trials), missing.failed)
         grounds = wording.decided_by_failures(judged)
     elif word == "collapse":
         grounds = wording.grounds_of_collapse(judged, simulators)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unfrozen.measures.drop import Drop, Drops
+from unfrozen.measures.inference import Inference
 from unfrozen.measures.plan import More
-from unfrozen.measures.resampling import Inference
 
 NO_BASELINE = "simulator difficulty is not separated from collapse: give a baseline agent"
 
@@ -32,11 +32,7 @@ def grounds_of_collapse(judged: Drops, simulators: Sequence[str]) -> str:
         return "one held-out simulator, nothing to correct for"
     by_name = {d.simulator: d for d in judged.each}
     named = ", ".join(f"{s} {interval(by_name[s].inference)}" for s in simulators) or "none by itself"
-    alone = (
-        ""
-        if judged.pooled.inference.low > 0
-        else "; the drop over all of them together is not beyond its interval"
-    )
+    alone = "" if judged.pooled.inference.low > 0 else "; the drop over all of them together is not beyond its interval"
     return f"{correction(judged)}: {named}{alone}"
 
 
@@ -68,9 +64,7 @@ def too_few(judged: Drops, margin: float, more: More | None) -> str:
     asked = f"{could}, asked about is {points(margin)}"
     if more is None:
         return f"{asked}; more trials of these tasks will not do: more tasks or more simulator families are needed"
-    return (
-        f"{asked}: run {more.episodes} more episodes ({more.tasks} tasks x {more.trials} trials in every arm)"
-    )
+    return f"{asked}: run {more.episodes} more episodes ({more.tasks} tasks x {more.trials} trials in every arm)"
 
 
 def decided_by_failures(judged: Drops) -> str:
