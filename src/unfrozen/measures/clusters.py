@@ -7,13 +7,14 @@ reference alone favour it: a rare reference reply gets a cluster of its own that
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.vq import kmeans2
 
-from unfrozen.core.errors import UsageError
 from unfrozen.core.seeds import derive_seed
 from unfrozen.measures.embeddings import Embedder, Vectors
 
@@ -22,6 +23,7 @@ Counts = npt.NDArray[np.int64]
 FEWEST_CLUSTERS = 4
 MOST_CLUSTERS = 20
 _STARTS = 4
+_ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,9 @@ def clustered(
 def cluster_labels(texts: Sequence[str], vectors: Vectors, seed: int) -> npt.NDArray[np.int64]:
     """The cluster of each text, shape (n,), numbered from 0.
 
-    k-means (Lloyd, the best of four seeded starts) on the distinct texts, with as many clusters as the square root
-    of their number, at least `FEWEST_CLUSTERS` and at most `MOST_CLUSTERS`; texts fewer than that are a cluster
-    each. Raises UsageError where scikit-learn is not installed.
+    k-means (k-means++ starts, the best of four by inertia) on the distinct texts, with as many clusters as the square
+    root of their number, at least `FEWEST_CLUSTERS` and at most `MOST_CLUSTERS`; fewer texts than that are a cluster
+    each.
     """
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
@@ -85,15 +87,18 @@ def cluster_labels(texts: Sequence[str], vectors: Vectors, seed: int) -> npt.NDA
     wanted = min(MOST_CLUSTERS, max(FEWEST_CLUSTERS, round(len(first) ** 0.5)))
     if len(first) <= wanted:
         return where
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError as error:
-        raise UsageError(
-            'replies are clustered with scikit-learn, which is not installed: pip install "unfrozen[diagnose]"'
-        ) from error
-    state = derive_seed(seed, "clusters") % 2**32
-    model = KMeans(wanted, n_init=_STARTS, random_state=state).fit(vectors[list(first.values())])
-    return np.asarray(model.labels_, dtype=np.int64)[where]
+    points = vectors[list(first.values())].astype(np.float64)
+    fits = [_k_means(points, wanted, derive_seed(seed, "clusters", start)) for start in range(_STARTS)]
+    return min(fits, key=lambda fit: fit[0])[1][where]
+
+
+def _k_means(points: npt.NDArray[np.float64], k: int, seed: int) -> tuple[float, npt.NDArray[np.int64]]:
+    """Sum of squared distances to the centres, and labels numbered without gaps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a cluster that ran empty: its number is closed up below
+        centres, labels = kmeans2(points, k, iter=_ROUNDS, minit="++", rng=seed)
+    _, dense = np.unique(labels, return_inverse=True)
+    return float(np.square(points - centres[labels]).sum()), dense.astype(np.int64)
 
 
 def normal(text: str) -> str:

@@ -123,7 +123,7 @@ def narrowness(
 
     `replies[state][simulator]` are independent replies to that state (`states.resample`); `people[state]` what people
     replied there (`states.human_states`). `units[state]` is what intervals resample (the state's task); without it
-    each state is its own. Raises UsageError where the extra `diagnose` is not installed, ValueError without replies.
+    each state is its own. Raises ValueError without replies.
     """
     labels = list(dict.fromkeys(label for row in replies.values() for label in row))
     rows = {state: {**said, PEOPLE: (people or {}).get(state, ())} for state, said in replies.items()}
