@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -287,7 +288,13 @@ def _one_clear_line() -> Iterator[None]:
         sys.exit(130)
 
 
+def _terminated(number: int, frame: object) -> None:
+    """SIGTERM, as cluster schedulers send it, ends a job as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point of the `unfrozen` command."""
+    signal.signal(signal.SIGTERM, _terminated)
     with _one_clear_line():
         app()

@@ -168,7 +168,8 @@ def test_a_mistake_on_the_command_line_gets_one_line_and_exit_code_2(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_ctrl_c_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_job_says_one_line_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "run.toml").write_text(tomli_w.dumps(BASE))
     command = [sys.executable, "-m", "unfrozen", "train", "run.toml", "--set", "train.steps=12"]
     running = subprocess.Popen(
@@ -182,7 +183,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(tmp_path: Path) -> None
     )
     assert running.stderr is not None
     assert "step 0/12" in running.stderr.readline()
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert said.splitlines()[-1] == "stopped; run the same command again to resume"
