@@ -54,7 +54,8 @@ class Components:
 
     `task` holds what another trial of the same task would not change, inflated by clustering; `trial` what it
     would, None where every task was played once and the two cannot be told apart (`task` holds both then).
-    `family` is the part that only more families of simulators lower; 0 for a claim about these simulators.
+    `family` is the part that only more families of simulators lower; 0, with `families` None, for a claim about
+    these simulators.
     """
 
     task: float
@@ -63,6 +64,7 @@ class Components:
     tasks: int
     clusters: int
     trials: float
+    families: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,11 @@ def measure_drops(
             None,
             _smallest_detectable(found, smaller - 1),
             _missing(table, parts, train, chosen),
-            _components(table, parts, train, chosen, by_task, found),
+            replace(
+                _components(table, parts, train, chosen, by_task),
+                family=max(found.error**2 - by_task.error**2, 0.0),
+                families=len(set(families)) if general else None,
+            ),
         )
 
     each = [drop(table.simulators[h], [h], False) for h in columns]
@@ -218,9 +224,7 @@ def _filled(table: Table, agent: int, train: list[int], direction: int) -> Float
     return np.where(table.failed[agent], np.where(own, direction > 0, direction < 0), table.success[agent])
 
 
-def _components(
-    table: Table, parts: Parts, train: list[int], held: list[int], by_task: Inference, found: Inference
-) -> Components:
+def _components(table: Table, parts: Parts, train: list[int], held: list[int], by_task: Inference) -> Components:
     """Split the cluster-robust variance by the spread of trials within their tasks."""
     noise, counts = 0.0, []
     for _, agent in parts:
@@ -236,7 +240,7 @@ def _components(
     return Components(
         task=total if np.isnan(noise) else max(total - noise, 0.0),
         trial=None if np.isnan(noise) else noise * counts[0],
-        family=max(found.error**2 - by_task.error**2, 0.0),
+        family=0.0,
         tasks=by_task.count,
         clusters=by_task.clusters,
         trials=counts[0],

@@ -24,7 +24,7 @@ from unfrozen.measures.observations import Floats, Observation, tabulate
 MAX_TASKS = 20_000
 MAX_TRIALS = 1_000
 REPEATS = 2_000
-PLAYED = 4_000_000
+PLAYED = 400_000
 """Simulated tasks a power estimate is kept to, for time and memory: large designs are repeated less often."""
 TRIALS = (1, 2, 4, 8, 16)
 
@@ -87,8 +87,8 @@ class Plan:
     drop: float
     rates: Rates
     options: tuple[PowerEstimate, ...]
-    largest: PowerEstimate
-    """The most tasks (those available, else `MAX_TASKS`) and trials: what can be reached at all."""
+    largest: PowerEstimate | None
+    """All available tasks with the most trials: what can be reached at all. None where tasks are unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,10 @@ def make_plan(
                 found.append(estimate)
                 break
             tasks = math.ceil(1.03 * tasks)
-    most = Design(tasks_available or MAX_TASKS, max(trials), held_out, baseline)
-    largest = estimate_power(rates, drop, most, seed=seed, repeats=repeats)
+    largest = None
+    if tasks_available is not None:
+        most = Design(tasks_available, max(trials), held_out, baseline)
+        largest = estimate_power(rates, drop, most, seed=seed, repeats=repeats)
     return Plan(drop, rates, tuple(sorted(found, key=lambda e: e.design.episodes)), largest)
 
 
@@ -151,7 +153,7 @@ def estimate_power(
     """
     _refuse_impossible(rates, drop)
     rng = generator(seed, design.tasks, design.trials, design.held_out)
-    n, repeats = design.tasks, max(200, min(repeats, PLAYED // design.tasks))
+    n, repeats = design.tasks, max(100, min(repeats, PLAYED // design.tasks))
     if paired:
         d = _differences(rates, drop, design, repeats, rng)
         mean, error, freedom = d.mean(axis=1), d.std(axis=1, ddof=1) / np.sqrt(n), n - 1
@@ -206,7 +208,8 @@ def enlarge(
 
     def first(tasks: NDArray[np.int64], repeats: NDArray[np.int64]) -> int | None:
         clusters = tasks * components.clusters / components.tasks
-        quantiles = stats.t.ppf((1 + level) / 2, clusters - 1) + stats.t.ppf(POWER, clusters - 1)
+        freedom = np.minimum(clusters, components.families or np.inf) - 1
+        quantiles = stats.t.ppf((1 + level) / 2, freedom) + stats.t.ppf(POWER, freedom)
         variance = (components.task + (components.trial or 0.0) / repeats) / tasks + components.family
         enough = (quantiles**2 * variance <= drop**2) & (clusters >= MIN_CLUSTERS)
         return int(enough.argmax()) if enough.any() else None
@@ -257,7 +260,8 @@ def _successes(
 
     def play(success: float) -> Floats:
         logits = _level(success, spread) + difficulty + own_noise * rng.standard_normal(shape)
-        return rng.binomial(design.trials, special.expit(logits)) / design.trials
+        played: Floats = rng.binomial(design.trials, special.expit(logits)) / design.trials
+        return played
 
     own = play(rates.success)
     return own, np.mean([play(rates.success - drop) for _ in range(design.held_out)], axis=0)

@@ -14,7 +14,7 @@ better with strangers has not collapsed, however much better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,8 +119,10 @@ def diagnose(
 
     `margin` is the drop asked about (0.10: ten points). `tasks_available` is how many tasks the environment has, so
     that advice asks for more tasks first and for more trials when they run out. Raises ValueError where an agent,
-    the training simulators or those with the role `held_out` were not observed.
+    the training simulators or those with the role `held_out` were not observed, and for a margin out of range.
     """
+    if not 0 < margin < 1:
+        raise ValueError(f"margin {margin} must lie between 0 and 1: 0.10 asks about a drop of ten points")
     table = tabulate(observations)
     drop = measure_drops(table, agent, None, held_out, seed, draws, level)
     base = measure_drops(table, baseline, None, held_out, seed, draws, level) if baseline else None
@@ -132,11 +134,17 @@ def diagnose(
     if drop is None or judged is None:
         verdict = _unpaired(table, baseline, margin, (1 - level) / 2)
     else:
-        reread = [
-            measure_drops(worst_case(table, judged, direction), agent, baseline, held_out, seed, draws, level)
-            for direction in (-1, 1)
-        ]
-        verdict = _judge(table, drop, judged, reread, successes, margin, tasks_available)
+        verdict = _judge(
+            table,
+            drop,
+            judged,
+            lambda direction: measure_drops(
+                worst_case(table, judged, direction), agent, baseline, held_out, seed, draws, level
+            ),
+            successes,
+            margin,
+            tasks_available,
+        )
     return Diagnosis(agent, baseline, successes, drop, base, excess, verdict)
 
 
@@ -162,15 +170,17 @@ def _judge(
     table: Table,
     own: Drops,
     judged: Drops,
-    reread: Sequence[Drops | None],
+    reread: Callable[[int], Drops | None],
     successes: Sequence[SimulatorSuccess],
     margin: float,
     tasks_available: int | None,
 ) -> CollapseVerdict:
     word, simulators, equivalent = decide(judged, margin)
     missing = judged.pooled.missing
-    against = reread[0] if word == "collapse" else reread[1]
-    turned = word != "too few episodes" and against is not None and decide(against, margin)[0] != word
+    turned: bool | None = None
+    if word != "too few episodes" and missing.failed:
+        against = reread(-1 if word == "collapse" else 1)
+        turned = against is not None and decide(against, margin)[0] != word
     more = None
     if turned and missing.share > SMALL_MISSING:
         word, simulators, equivalent = "too few episodes", (), False
@@ -223,15 +233,10 @@ def _unpaired(table: Table, baseline: str | None, margin: float, alpha: float) -
 
 
 def _caveats(
-    table: Table, judged: Drops, successes: Sequence[SimulatorSuccess], margin: float, turned: bool
+    table: Table, judged: Drops, successes: Sequence[SimulatorSuccess], margin: float, turned: bool | None
 ) -> Iterator[str]:
-    missing = judged.pooled.missing
-    if missing.failed:
-        effect = "which would turn the verdict" if turned else "the verdict stands either way"
-        yield (
-            f"{missing.failed} of {missing.planned} episodes failed; counted the worst way they put the drop between "
-            f"{wording.points(missing.low)} and {wording.points(missing.high)}: {effect}"
-        )
+    if judged.pooled.missing.failed:
+        yield wording.failures(judged, SMALL_MISSING, turned)
     for name in judged.unmeasured:
         yield f"held-out simulator {name!r} has no complete pair and is not in the drop"
     training = {s.family for s in successes if s.role == "train"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from unfrozen.measures.drop import Drop, Drops
@@ -29,10 +30,10 @@ def found(own: Drops, judged: Drops) -> str:
 def grounds_of_collapse(judged: Drops, simulators: Sequence[str]) -> str:
     """Which simulators, after which correction."""
     if len(judged.each) == 1:
-        return "one held-out simulator, nothing to correct for"
+        return correction(judged)
     by_name = {d.simulator: d for d in judged.each}
-    named = ", ".join(f"{s} {interval(by_name[s].inference)}" for s in simulators) or "none by itself"
-    alone = "" if judged.pooled.inference.low > 0 else "; the drop over all of them together is not beyond its interval"
+    named = ", ".join(f"{s} {interval(by_name[s].inference)}" for s in simulators) or "no single one is certain"
+    alone = "" if judged.pooled.inference.low > 0 else "; the drop over all of them together may be chance"
     return f"{correction(judged)}: {named}{alone}"
 
 
@@ -76,10 +77,24 @@ def decided_by_failures(judged: Drops) -> str:
     )
 
 
+def failures(judged: Drops, small: float, turned: bool | None) -> str:
+    """The bounds that the failed episodes leave; `turned`: they would turn the verdict (None: there is none)."""
+    missing = judged.pooled.missing
+    text = (
+        f"{missing.failed} of {missing.planned} episodes failed; counted the worst way they put the drop between "
+        f"{points(missing.low)} and {points(missing.high)}"
+    )
+    if turned is None:
+        return text
+    if turned and missing.share <= small:
+        return f"{text}: that would turn the verdict, which stands because at most {percent(small)} failed"
+    return f"{text}: {'that turns the verdict' if turned else 'the verdict stands either way'}"
+
+
 def correction(judged: Drops) -> str:
     """The multiplicity correction by name."""
     if len(judged.each) == 1:
-        return "one held-out simulator, no correction"
+        return "one held-out simulator, nothing to correct for"
     return f"Holm over {len(judged.each)} held-out simulators"
 
 
@@ -102,9 +117,9 @@ def percent(value: float) -> str:
 def _scope(judged: Drops) -> str:
     count = len(judged.each)
     if judged.scope == "simulators in general":
-        return f"held-out simulators (a sample of {count}; the interval speaks of simulators in general)"
-    return "this held-out simulator" if count == 1 else f"held-out ones (on these {count} simulators)"
+        return f"held-out ones ({count}, as a sample of simulators in general)"
+    return "the held-out one (on this simulator only)" if count == 1 else f"held-out ones (on these {count} simulators)"
 
 
 def _size(drop: Drop) -> str:
-    return f"{drop.components.tasks} tasks x {drop.components.trials:.3g} trials"
+    return f"{drop.components.tasks} tasks x {math.ceil(drop.components.trials)} trials"
