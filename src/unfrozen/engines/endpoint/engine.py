@@ -57,6 +57,16 @@ class Capabilities:
     """Fields that it was found to reject, which are no longer sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What was sent, without the fields that were left out, and what came back; `record` is its JSON, or None."""
+
+    reply: Reply
+    record: Any
+    sent: Mapping[str, Any]
+    left_out: tuple[str, ...]
+
+
 class Endpoint:
     """One model on one server. Belongs to one event loop; all its speakers share its limits.
 
@@ -130,23 +140,27 @@ class Endpoint:
     async def _try(self, body: Mapping[str, Any], max_tokens: int) -> tuple[Answer, Any]:
         """An answer and its JSON. A rejected field is left out at once; that is not a try of its own."""
         while True:
-            known = tuple(self._rejected)
-            for name in known:
-                body = without_field(body, name)
-            reply, record = await self._exchange(body, max_tokens)
+            exchange = await self._exchange(body, max_tokens)
+            reply, record = exchange.reply, exchange.record
             if reply.status == 200 and not _is_error(record):
                 return self._answer(reply, record), record
-            field = self._refused(reply, record, body)
-            if field is None or field in known:
-                raise self._refusal(reply, record)
-            self._learn(field)
+            error = error_of(record)
+            field = rejected_field(_status(reply, error), _said(error, reply), error, exchange.sent)
+            if field is None or field in exchange.left_out:
+                raise self._refusal(reply, error)
+            self._rejected[field] = None
+            self._note(f"it rejects {field!r}, which is no longer sent")
 
-    async def _exchange(self, body: Mapping[str, Any], max_tokens: int) -> tuple[Reply, Any]:
-        """One request within all limits, and what was billed for it. The JSON is None where there is none."""
+    async def _exchange(self, body: Mapping[str, Any], max_tokens: int) -> _Exchange:
+        """One request within all limits, and what was billed for it."""
         most = Usage(_prompt_bound(body), max_tokens)
         async with self._gate:
             await self._requests.take(1)
             await self._tokens.take(most.prompt + most.completion)
+            # Only now: while this one waited, another may have learned what is rejected.
+            left_out = tuple(self._rejected)
+            for name in left_out:
+                body = without_field(body, name)
             async with self.ledger.request(self.spec.model, most) as bill:
                 began = time.monotonic()
                 try:
@@ -160,13 +174,13 @@ class Endpoint:
                 record = _json(reply.data)
                 if reply.status == 200:
                     bill.used = self._transport.usage(record)
-                    self._gate.answered(began, time.monotonic() - began, bill.used.completion if bill.used else 0)
+                    self._gate.answered(began, time.monotonic() - began, bill.tokens)
                 else:
                     bill.refused = True
                     self._slow_down(reply, began)
             if bill.refused or bill.used:
                 self._tokens.give_back(most.prompt + most.completion - bill.tokens)
-        return reply, record
+        return _Exchange(reply, record, body, left_out)
 
     def _slow_down(self, reply: Reply, began: float) -> None:
         """Heed a server that has too much to do: fewer requests at once, and none before it wants some."""
@@ -201,23 +215,14 @@ class Endpoint:
                     self._note(f"it was asked for {name} and states none")
         return answer
 
-    def _refused(self, reply: Reply, record: Any, body: Mapping[str, Any]) -> str | None:
-        error = error_of(record)
-        return rejected_field(_status(reply, error), _said(error, reply), error, body)
-
-    def _refusal(self, reply: Reply, record: Any) -> Exception:
+    def _refusal(self, reply: Reply, error: Mapping[str, Any]) -> Exception:
         """What a request that was not answered comes to."""
-        error = error_of(record)
         wait = retry_after(reply.headers)
         status, code = _status(reply, error), str(error.get("code") or "")
         found = refusal(self.spec, status, code, _said(error, reply), wait, reply.status)
         if isinstance(found, Passing) and wait is not None and wait > LONGEST_WAIT:
             return EpisodeError("infrastructure", f"{found.detail}; it asks to be left alone for {wait:g} s")
         return found
-
-    def _learn(self, field: str) -> None:
-        self._rejected[field] = None
-        self._note(f"it rejects {field!r}, which is no longer sent")
 
     def _note(self, text: str) -> None:
         """Say something about the model once, in the log and in the summary."""
