@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from unfrozen.core.episodes import Episode
 from unfrozen.measures.classifier import TwoSample, two_sample_test
-from unfrozen.measures.fingerprint import Alignment, align, fingerprint, fingerprint_coverage
+from unfrozen.measures.fingerprint import (
+    Alignment,
+    Features,
+    align,
+    features_of,
+    fingerprint,
+    fingerprint_coverage,
+    join,
+)
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.realism import FaultRate, fault_rates
 from unfrozen.measures.talks import Talk, talks_of
@@ -35,8 +43,7 @@ class SimulatorBehaviour:
 class Behaviour:
     """Every simulator beside a reference: people, or each time the other simulators together."""
 
-    reference: str
-    """ "people", "other simulators", or "none"."""
+    reference: Literal["people", "other simulators", "none"]
     simulators: Mapping[str, SimulatorBehaviour]
     people: SimulatorBehaviour | None
     """The people themselves: what the fault rules find in them are false alarms."""
@@ -59,25 +66,24 @@ def behaviour(
     for the fault of leaking it. Simulators without a complete episode are left out.
     """
     talks = {label: found for label, rows in episodes.items() if (found := talks_of(rows))}
+    features = {label: features_of(rows) for label, rows in talks.items()}
+    human = features_of(people)
 
-    def reference_of(label: str) -> list[Talk]:
-        return list(people) or [talk for other, rows in talks.items() if other != label for talk in rows]
+    def measure(rows: Sequence[Talk], own: Features, reference: Features | None) -> SimulatorBehaviour:
+        return SimulatorBehaviour(
+            talks=len(rows),
+            fingerprint=fingerprint(own, seed),
+            alignment=align(own, reference, seed) if reference else None,
+            classifier=two_sample_test(own, reference, seed) if reference else None,
+            coverage=fingerprint_coverage(own, reference, seed) if reference else None,
+            faults=fault_rates(rows, goals or {}, seed),
+        )
+
+    def reference_of(label: str) -> Features:
+        return human if len(human) else join([rows for other, rows in features.items() if other != label])
 
     return Behaviour(
-        reference="people" if people else "other simulators" if len(talks) > 1 else "none",
-        simulators={label: _measure(rows, reference_of(label), goals or {}, seed) for label, rows in talks.items()},
-        people=_measure(people, [], goals or {}, seed) if people else None,
-    )
-
-
-def _measure(
-    talks: Sequence[Talk], reference: Sequence[Talk], goals: Mapping[str, str], seed: int
-) -> SimulatorBehaviour:
-    return SimulatorBehaviour(
-        talks=len(talks),
-        fingerprint=fingerprint(talks, seed),
-        alignment=align(talks, reference, seed) if reference else None,
-        classifier=two_sample_test(talks, reference, seed) if reference else None,
-        coverage=fingerprint_coverage(talks, reference, seed) if reference else None,
-        faults=fault_rates(talks, goals, seed),
+        reference="people" if len(human) else "other simulators" if len(talks) > 1 else "none",
+        simulators={label: measure(rows, features[label], reference_of(label)) for label, rows in talks.items()},
+        people=measure(people, human, None) if len(human) else None,
     )

@@ -8,7 +8,7 @@ no fit of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from unfrozen.core.seeds import generator
-from unfrozen.measures.fingerprint import FEATURES, features_of
-from unfrozen.measures.talks import Talk
+from unfrozen.measures.fingerprint import FEATURES, Features
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,18 +42,17 @@ class TwoSample:
     telling: Mapping[str, float]
 
 
-def two_sample_test(talks: Sequence[Talk], reference: Sequence[Talk], seed: int = 0) -> TwoSample | None:
+def two_sample_test(own: Features, reference: Features, seed: int = 0) -> TwoSample | None:
     """Test whether a simulator's talks can be told from the reference's.
 
     Labels are permuted within the tasks that both sides played, and whole among tasks that one side played. None
     where a side has fewer than `FEWEST_TALKS` talks, or its tasks are too few to hold some out.
     """
-    (own, own_talks), (other, other_talks) = features_of(talks), features_of(reference)
-    if min(len(own_talks), len(other_talks)) < FEWEST_TALKS:
+    if min(len(own), len(reference)) < FEWEST_TALKS:
         return None
-    plain = np.concatenate([own, other])
-    labels = np.concatenate([np.ones(len(own)), np.zeros(len(other))])
-    tasks = np.unique([talk.task for talk in (*own_talks, *other_talks)], return_inverse=True)[1]
+    plain = np.concatenate([own.matrix, reference.matrix])
+    labels = np.concatenate([np.ones(len(own)), np.zeros(len(reference))])
+    tasks = np.unique([*own.tasks, *reference.tasks], return_inverse=True)[1]
     fold = _folds(tasks, labels, seed)
     if any(len(np.unique(labels[fold == f])) < 2 for f in range(FOLDS)):
         return None
@@ -67,7 +65,7 @@ def two_sample_test(talks: Sequence[Talk], reference: Sequence[Talk], seed: int 
         auc=float(aucs[0]),
         p_value=float((1 + np.sum(aucs[1:] >= aucs[0])) / (1 + PERMUTATIONS)),
         talks=len(own),
-        reference_talks=len(other),
+        reference_talks=len(reference),
         telling={name: single[name] for name in telling},
     )
 

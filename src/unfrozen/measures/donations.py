@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unfrozen.core.episodes import Episode
 from unfrozen.core.errors import UsageError
 from unfrozen.environments.persuasion.corpus import ENDOWMENT, Dialogue, load_corpus
+from unfrozen.measures.distributions import DonationComparison, compare_donations
 from unfrozen.measures.stated import stated_donation
 
 TOLERANCE = 0.01
@@ -49,6 +51,17 @@ def human_donations(corpus: Path | Sequence[Dialogue]) -> npt.NDArray[np.float64
     """What each persuadee of a corpus really gave, in dollars, clipped to [0, 2]. Shape (dialogues,)."""
     dialogues = load_corpus(corpus) if isinstance(corpus, Path) else corpus
     return np.clip(np.array([dialogue.donation for dialogue in dialogues], dtype=np.float64), 0.0, ENDOWMENT)
+
+
+def compare_episode_donations(
+    episodes: Sequence[Episode], human: Sequence[float], seed: int = 0
+) -> DonationComparison | None:
+    """The donations of complete episodes beside human ones (`Environment.human_outcomes()["donation"]`).
+
+    None where the episodes know of no donation, or there are fewer than two human ones.
+    """
+    given = [e.outcome.metrics["donation"] for e in episodes if e.outcome and "donation" in e.outcome.metrics]
+    return compare_donations(given, human, seed) if given and len(human) > 1 else None
 
 
 def measure_donations(corpus: Path, labels: Path) -> DonationAccuracy:

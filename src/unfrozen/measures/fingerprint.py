@@ -100,41 +100,67 @@ class Alignment:
     ceiling: float
 
 
-def features_of(talks: Sequence[Talk]) -> tuple[Floats, list[Talk]]:
-    """The features of each talk in which the user speaks, shape (talks, 19), and those talks."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of talks in which the user speaks: `matrix` has shape (talks, 19), in the order of `FEATURES`."""
+
+    matrix: Floats
+    tasks: tuple[str, ...]
+    clusters: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+def features_of(talks: Sequence[Talk]) -> Features:
+    """Read the features of each talk; talks without a turn of the user's are left out."""
     spoken = [(talk, turns) for talk in talks if (turns := talk.turns("user"))]
     measures = [measure for features in DIMENSIONS.values() for measure in features.values()]
     rows = [[measure(turns) for measure in measures] for _, turns in spoken]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(measures)), [talk for talk, _ in spoken]
+    return Features(
+        np.array(rows, dtype=np.float64).reshape(len(rows), len(measures)),
+        tuple(talk.task for talk, _ in spoken),
+        tuple(talk.cluster for talk, _ in spoken),
+    )
 
 
-def fingerprint(talks: Sequence[Talk], seed: int = 0) -> dict[str, Estimate]:
-    """The mean of each feature over talks, with an interval that resamples tasks. {} without a user's turn."""
-    matrix, spoken = features_of(talks)
-    units = [talk.cluster for talk in spoken]
-    return {name: unit_mean(list(matrix[:, i]), units, seed) for i, name in enumerate(FEATURES)} if spoken else {}
+def join(parts: Sequence[Features]) -> Features:
+    """Several sets of talks as one."""
+    return Features(
+        np.concatenate([part.matrix for part in parts]) if parts else np.zeros((0, len(FEATURES))),
+        tuple(task for part in parts for task in part.tasks),
+        tuple(cluster for part in parts for cluster in part.clusters),
+    )
 
 
-def align(talks: Sequence[Talk], reference: Sequence[Talk], seed: int = 0) -> Alignment | None:
-    """Dice alignment of two sets of talks; None where in one of them no user speaks."""
-    (own, own_talks), (other, other_talks) = features_of(talks), features_of(reference)
-    if not (own_talks and other_talks):
+def fingerprint(features: Features, seed: int = 0) -> dict[str, Estimate]:
+    """The mean of each feature over talks, with an interval that resamples tasks. {} without talks."""
+    if not len(features):
+        return {}
+    return {
+        name: unit_mean(list(column), features.clusters, seed)
+        for name, column in zip(FEATURES, features.matrix.T, strict=True)
+    }
+
+
+def align(own: Features, reference: Features, seed: int = 0) -> Alignment | None:
+    """Dice alignment of two sets of talks; None where one is empty."""
+    if not (len(own) and len(reference)):
         return None
-    single = dice(own.mean(axis=0), other.mean(axis=0))
-    drawn = [
-        weights @ matrix / weights.sum(axis=1, keepdims=True)
-        for matrix, weights in (
-            (own, unit_weights([t.cluster for t in own_talks], seed)),
-            (other, unit_weights([t.cluster for t in other_talks], seed + 1)),
-        )
-    ]
-    low, high = np.quantile(_overall(dice(*drawn)), [0.025, 0.975])
-    count, tasks = len(own_talks), len({talk.cluster for talk in own_talks})
+    single = dice(own.matrix.mean(axis=0), reference.matrix.mean(axis=0))
+    drawn = []
+    for side, features in enumerate((own, reference)):
+        weights = unit_weights(features.clusters, seed + side)
+        drawn.append(weights @ features.matrix / weights.sum(axis=1, keepdims=True))
+    overall = float(_overall(single))
+    spread = _overall(dice(*drawn))
+    # Noise only ever lowers the alignment of like with like, and a resample has it twice: shift it back.
+    low, high = np.clip(np.quantile(spread, [0.025, 0.975]) + overall - spread.mean(), 0.0, 1.0)
     return Alignment(
         dict(zip(FEATURES, (float(x) for x in single), strict=True)),
         {name: float(single[places].mean()) for name, places in _PLACES.items()},
-        Estimate(float(_overall(single)), float(low), float(high), count, tasks),
-        _ceiling(other, count, seed),
+        Estimate(overall, float(low), float(high), len(own), len(set(own.clusters))),
+        _ceiling(reference.matrix, len(own), seed),
     )
 
 
@@ -144,17 +170,17 @@ def dice(first: Floats, second: Floats) -> Floats:
     return np.where(total > 0, 2 * np.minimum(first, second) / np.where(total > 0, total, 1.0), 1.0)
 
 
-def fingerprint_coverage(talks: Sequence[Talk], reference: Sequence[Talk], seed: int = 0) -> float | None:
+def fingerprint_coverage(own: Features, reference: Features, seed: int = 0) -> float | None:
     """Two-sided Chamfer coverage of the talks' features, z-scored on the reference, as many talks of each side.
 
     Features that do not vary in the reference are left out. None where either side has fewer than two talks.
     """
-    own, other = features_of(talks)[0], features_of(reference)[0]
-    size = min(len(own), len(other))
-    spread = other.std(axis=0) if len(other) else np.zeros(len(FEATURES))
+    size = min(len(own), len(reference))
+    spread = reference.matrix.std(axis=0) if size else np.zeros(len(FEATURES))
     if size < 2 or not (spread > 0).any():
         return None
-    scaled = [(matrix - other.mean(axis=0))[:, spread > 0] / spread[spread > 0] for matrix in (other, own)]
+    centre = reference.matrix.mean(axis=0)
+    scaled = [(side.matrix - centre)[:, spread > 0] / spread[spread > 0] for side in (reference, own)]
     first, second = (generator(seed, "talks", i).permutation(matrix)[:size] for i, matrix in enumerate(scaled))
     return chamfer_coverage(cdist(first, second), float(pdist(scaled[0]).mean()))
 
@@ -165,7 +191,8 @@ _PLACES: Mapping[str, list[int]] = {
 
 
 def _overall(alignment: Floats) -> Floats:
-    return np.mean([alignment[..., places].mean(axis=-1) for places in _PLACES.values()], axis=0)
+    means = [alignment[..., places].mean(axis=-1) for places in _PLACES.values()]
+    return np.asarray(np.mean(means, axis=0), dtype=np.float64)
 
 
 def _ceiling(reference: Floats, count: int, seed: int) -> float:

@@ -96,9 +96,9 @@ IDENTITY = re.compile(
     _START + r"(?:assistant|agent|ai|bot|support|system|representative|persuader)\s*:"
     r"|\bas an? (?:ai|assistant|language model|support agent|customer service)\b|\bi(?:'m| am) an? (?:ai|language model"
     r"|(?:virtual|ai|digital|helpful) assistant|chatbot|customer (?:service|support))\b"
-    r"|\bhow (?:can|may|could) i (?:help|assist)(?: you)?\b(?! (?:the|them|these|those|other|people|children|save))"
+    r"|\bhow (?:can|may|could) i (?:help|assist) you\b"
     r"|\b(?:i(?:'d| would) be|i(?:'m| am)) (?:happy|glad|here) to (?:help|assist) you\b"
-    r"|\bis there anything (?:else|specific|i can)\b.{0,30}\b(?:help|assist)\b"
+    r"|\bis there anything (?:else|specific|i can)\b.{0,30}\b(?:help|assist) you\b"
     r"|\bfeel free to (?:ask|reach out|contact|let)|\blet me (?:check|look up|pull up|verify) (?:that|your|the)\b"
     r"|\bthank you for (?:contacting|reaching out|calling)\b"
     r"|\bi(?:'ve| have) (?:processed|updated|cancell?ed|refunded|booked) (?:your|the)\b",

@@ -19,6 +19,7 @@ from unfrozen.measures.talks import Talk
 
 LEAK_WORDS = 8
 AGREEING_TURNS = 3
+AGREEING_SHARE = 0.8
 LOADED_TURNS = 3
 LOADED_WORDS = 25
 LOADED_SHARE = 0.6
@@ -29,15 +30,15 @@ _LONGEST_EXAMPLE = 400
 
 RULES: Mapping[str, str] = {
     "role_inversion": "a turn in the agent's words: its name before the turn, an offer to help, an assistant's or "
-    "clerk's phrase; in talks about donations also a request to donate or thanks for one",
+    "clerk's phrase; in talks about donations also a second request to donate, or second thanks for a donation",
     "goal_leak": f"a turn with {LEAK_WORDS} words in a row from the user's own instructions that the agent has not "
     "said before, or that speaks of its prompt, instructions or role",
     "early_end": f"the user's last turn says good-bye or stop, and is one of its first {EARLY_TURNS}, or answers a "
     "question of the agent's (other than whether there is anything else); or the talk ends with the user's only turn",
     "repetition": "a turn of which 80 % of the word triples stand in one earlier turn of the user's",
     "echo": "a turn of which 80 % of the word triples stand in one earlier turn of the agent's",
-    "agrees_always": f"at least {AGREEING_TURNS} answers to the agent, each beginning with assent, none with a "
-    "question, doubt or objection",
+    "agrees_always": f"at least {AGREEING_TURNS} answers to the agent, {AGREEING_SHARE:.0%} of them beginning with "
+    "assent, none with an objection or a doubt",
     "all_at_once": f"a first turn of at least {LOADED_WORDS} words with {LOADED_SHARE:.0%} of all different words "
     f"that the user says in at least {LOADED_TURNS} turns, or with all of at least {LOADED_IDENTIFIERS} numbers, "
     "codes and addresses",
@@ -116,7 +117,10 @@ def fault_rates(talks: Sequence[Talk], goals: Mapping[str, str], seed: int = 0) 
 
 
 def _role_inversion(text: str, before: Sequence[Said], goal: str) -> bool:
-    return patterns.IDENTITY.search(text) is not None or swaps_role(text, "user")
+    if patterns.IDENTITY.search(text):
+        return True
+    earlier = (said for speaker, said in before if speaker == "user")
+    return swaps_role(text, "user") and any(swaps_role(said, "user") for said in earlier)
 
 
 def _goal_leak(text: str, before: Sequence[Said], goal: str) -> bool:
@@ -148,12 +152,11 @@ def _agrees_always(said: Sequence[Said], user: Sequence[int]) -> int | None:
     answers = [i for i in user if i > 0]
     if len(answers) < AGREEING_TURNS:
         return None
-    against = (patterns.PUSHBACK, patterns.UNSURE, patterns.CLARIFICATION)
-    for i in answers:
-        text = said[i][1]
-        if not patterns.AGREES.search(text) or "?" in text or any(pattern.search(text) for pattern in against):
-            return None
-    return answers[0]
+    texts = [said[i][1] for i in answers]
+    if any(patterns.PUSHBACK.search(text) or patterns.UNSURE.search(text) for text in texts):
+        return None
+    assents = [i for i, text in zip(answers, texts, strict=True) if patterns.AGREES.search(text)]
+    return assents[0] if len(assents) >= AGREEING_SHARE * len(answers) else None
 
 
 def _all_at_once(said: Sequence[Said], user: Sequence[int]) -> int | None:

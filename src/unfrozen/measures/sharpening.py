@@ -18,10 +18,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
+from scipy import optimize, special, stats
 
 from unfrozen.core.seeds import generator
-from unfrozen.measures.clusters import Counts, corrected_entropy
+from unfrozen.measures.clusters import Counts, plain_entropy
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,8 +43,9 @@ class Sharpening:
 
     `gamma` is the maximum-likelihood estimate in [0, `cap`] and [`low`, `high`] its 95 % interval: 1 = as the
     reference, large = collapsed onto the reference's commonest replies. `entropy_gamma` asks for the same amount of
-    choice wherever it lies: the γ at which the sharpened reference has the simulator's entropy. Where it is much
-    larger than `gamma`, the simulator is narrow around replies that are not the reference's commonest.
+    choice wherever it lies: the γ at which the sharpened reference would show the simulator's entropy in as many
+    replies. Where it is much larger than `gamma`, the simulator is narrow around replies that are not the
+    reference's commonest.
     """
 
     gamma: float
@@ -160,16 +161,27 @@ def _pooled(r: Counts, x: Counts, seed: int) -> tuple[float, float] | None:
 
 
 def _state_table(r: Counts, x: Counts, prior: float, random: np.random.Generator, draws: int) -> tuple[Floats, Floats]:
-    """Over GRID: log marginal likelihood, and entropy of the sharpened reference minus the simulator's."""
+    """Over GRID: log marginal likelihood, and the entropy to be seen in as many replies minus the one seen."""
     shape = prior + r
     # Gamma(a) = Gamma(a + 1) · U^(1/a), in logs, so that small shares do not vanish.
     log_p = np.log(random.standard_gamma(shape + 1, (draws, len(r)))) + np.log(random.random((draws, len(r)))) / shape
     powered = GRID[:, None, None] * (log_p - log_p.max(axis=1, keepdims=True))
-    weights = np.exp(powered)
-    log_sum = np.log(weights.sum(axis=2))
-    log_likelihood = special.logsumexp(powered @ x - x.sum() * log_sum, axis=1) - np.log(draws)
-    entropy = log_sum - np.einsum("gbc,gbc->gb", weights, powered) / np.exp(log_sum)
-    return log_likelihood, entropy.mean(axis=1) - corrected_entropy(x)
+    q = np.exp(powered)
+    total = q.sum(axis=2, keepdims=True)
+    log_likelihood = special.logsumexp(powered @ x - x.sum() * np.log(total[..., 0]), axis=1) - np.log(draws)
+    q /= total
+    return log_likelihood, _entropy_seen(q, int(x.sum())).mean(axis=1) - plain_entropy(x)
+
+
+def _entropy_seen(q: Floats, n: int) -> Floats:
+    """The expected plain entropy of `n` draws from each distribution of the last axis: what is too low in it is too
+    low in the observed one as well, so that comparing the two needs no correction. E[-Σ (X/n) ln(X/n)] with X
+    binomial, by interpolation over 257 chances.
+    """
+    chances = np.linspace(0.0, 1.0, 257) ** 2  # dense near 0, where it bends
+    seen = np.arange(1, n + 1)
+    terms = stats.binom.pmf(seen, n, chances[:, None]) @ (-(seen / n) * np.log(seen / n))
+    return np.asarray(np.interp(q, chances, terms).sum(axis=-1), dtype=np.float64)
 
 
 def _peak(log_likelihood: Floats) -> float:
