@@ -16,7 +16,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -264,27 +264,36 @@ class Ledger:
 
     def _replay(self, path: Path) -> None:
         """Count the lines of an earlier start. What was under way when it ended is unknown from now on."""
-        for line in _lines(path):
-            if "sent" in line:
-                self._sent(Bill(line["sent"], line["model"], Usage(*line["most"])))
-                self._next = line["sent"] + 1
-            elif "done" in line:
-                bill = self._open[line["done"]]
-                bill.used = Usage(*line["used"]) if line["used"] else None
-                self._done(bill)
-            elif "refused" in line:
-                bill = self._open[line["refused"]]
-                bill.refused = True
-                self._done(bill)
-            elif "hit" in line:
-                self._spend(line["hit"]).hits += 1
-            else:
-                self._spend(line["model"]).notes[line["note"]] = None
+        for number, text in enumerate(_whole_lines(path), start=1):
+            try:
+                self._count(json.loads(text))
+            except (ValueError, KeyError, TypeError) as error:
+                raise RunDirectoryError(
+                    f"{path}, line {number}: not a line of the spend ledger; put the file back as it was, or remove "
+                    "it to count from nothing"
+                ) from error
         for bill in list(self._open.values()):
             self._settle(bill)
 
+    def _count(self, line: Mapping[str, Any]) -> None:
+        if "sent" in line:
+            self._sent(Bill(line["sent"], line["model"], Usage(*line["most"])))
+            self._next = line["sent"] + 1
+        elif "done" in line:
+            bill = self._open[line["done"]]
+            bill.used = Usage(*line["used"]) if line["used"] else None
+            self._done(bill)
+        elif "refused" in line:
+            bill = self._open[line["refused"]]
+            bill.refused = True
+            self._done(bill)
+        elif "hit" in line:
+            self._spend(line["hit"]).hits += 1
+        else:
+            self._spend(line["model"]).notes[line["note"]] = None
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+
+def _whole_lines(path: Path) -> list[bytes]:
     """The lines of a journal; a last one that was cut short is removed from the file."""
     with disk_errors(path, "read"):
         data = path.read_bytes()
@@ -292,14 +301,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if whole < len(data):
         with disk_errors(path):
             os.truncate(path, whole)
-    for number, text in enumerate(data[:whole].splitlines(), start=1):
-        try:
-            yield json.loads(text)
-        except ValueError as error:
-            raise RunDirectoryError(
-                f"{path}, line {number}: not a line of the spend ledger; put the file back as it was, or remove it "
-                "to count from nothing"
-            ) from error
+    return data[:whole].splitlines()
 
 
 def _plus(a: Usage, b: Usage) -> Usage:

@@ -1,23 +1,30 @@
 """How fast an endpoint is asked: a gate that finds out how many requests at once are good, and rates per minute.
 
 The gate is additive increase, multiplicative decrease (Chiu and Jain 1989), as TCP has it: it doubles in a round
-until the first sign of overload, is cut once a round at each sign, and else grows by one a round. Signs are 429 and
-its kin, and latency: where a token takes several times as long as it did at best, more requests at once only queue.
+until the first sign of overload, is cut at each sign, once a round, and else grows slowly. The strong sign is 429
+and its kin, and no answer in time. The weak one is latency: where a token takes several times as long as it did at
+best, more requests at once only queue, so the gate gives way, but not below where it began: latency has other causes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 
-_CUT = 0.7
 _START = 4.0
+_CUT = 0.7
+_GIVE_WAY = 0.9
+_GROWTH = 0.5
+"""Places more in a round, after the first sign."""
 _SLOW = 4.0
 """Latency a token, as a multiple of the best, above which requests queue rather than run."""
+_FIXED_TOKENS = 64
+"""What a request costs beside its tokens, in tokens."""
 _SMOOTHING = 0.1
-_FORGETTING = 1.01
-"""The best latency is forgotten by one percent an answer, so that it follows a server that changes."""
+_MEMORY = 300.0
+"""Seconds in which the best latency doubles if nothing is as fast again: servers change."""
 
 
 class AdaptiveGate:
@@ -31,7 +38,8 @@ class AdaptiveGate:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
         self._last_cut = 0.0
-        self._best: float | None = None
+        self._best = math.inf
+        self._best_at = 0.0
         self._smooth = 0.0
 
     @property
@@ -67,27 +75,29 @@ class AdaptiveGate:
 
     def answered(self, began: float, seconds: float, tokens: int) -> None:
         """Hear that a request sent at `began` (monotonic) took `seconds` for `tokens` tokens."""
-        pace = seconds / (tokens + 16)
-        self._best = pace if self._best is None else min(self._best * _FORGETTING, pace)
+        pace = seconds / (tokens + _FIXED_TOKENS)
+        now = time.monotonic()
+        self._best = min(self._best * (1.0 + (now - self._best_at) / _MEMORY), pace)
+        self._best_at = now
         self._smooth = pace if not self._smooth else self._smooth + _SMOOTHING * (pace - self._smooth)
         if self._smooth > _SLOW * self._best:
-            self._cut(began, 0.9)
+            self._cut(began, _GIVE_WAY, _START)
         elif self._active >= self.limit - 1:
             # A limit that is not reached says nothing about a higher one.
-            self._limit = min(float(self.most), self._limit + (1.0 if self._climbing else 1.0 / self._limit))
+            self._limit = min(float(self.most), self._limit + (1.0 if self._climbing else _GROWTH / self._limit))
             self._admit()
 
     def overloaded(self, began: float) -> None:
         """Hear that the server had too much to do for a request sent at `began`."""
-        self._cut(began, _CUT)
+        self._cut(began, _CUT, 1.0)
 
-    def _cut(self, began: float, factor: float) -> None:
+    def _cut(self, began: float, factor: float, least: float) -> None:
         # Requests that were sent before the last cut met the old limit: one round, one cut.
         if began < self._last_cut:
             return
         self._climbing = False
         self._last_cut = time.monotonic()
-        self._limit = max(1.0, self._limit * factor)
+        self._limit = min(self._limit, max(least, self._limit * factor))
 
     def _leave(self) -> None:
         self._active -= 1
