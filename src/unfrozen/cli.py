@@ -113,6 +113,38 @@ def evaluate(
 
 
 @app.command()
+def diagnose(
+    config: ConfigFile,
+    validation: Annotated[
+        bool, typer.Option("--validation", help="Measure on the validation simulators: for choosing a checkpoint.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many calls and tokens it will need, and stop.")
+    ] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Play failed episodes again.")] = False,
+    out: Out = None,
+    set_: Set = None,
+) -> None:
+    """Say whether an agent depends on its training simulator. Exit code 3 where collapse was found, else 0."""
+    from unfrozen.config import read_toml, validated, with_overrides
+    from unfrozen.diagnoseconfig import DiagnoseConfig
+    from unfrozen.jobs.diagnose import diagnose as job
+    from unfrozen.jobs.dryrun import dry_run as estimate
+    from unfrozen.jobs.progress import watcher
+    from unfrozen.report import print_diagnosis
+
+    settings = validated(DiagnoseConfig, with_overrides(read_toml(config), _overrides(set_)), str(config))
+    if dry_run:
+        for line in estimate(settings, validation).lines():
+            _say(line)
+        return
+    result = job(settings, out, validation=validation, retry_failed=retry_failed, watch=watcher(ERR))
+    print_diagnosis(result.summary, OUT)
+    _say(f"report: {result.path / 'report.html'}")
+    sys.exit(result.exit_code)
+
+
+@app.command()
 def imitate(config: ConfigFile, out: Out = None, set_: Set = None) -> None:
     """Train an adapter by supervised learning on human dialogues, for either role."""
     from unfrozen.config import read_toml, validated, with_overrides
@@ -161,10 +193,13 @@ def report(
     picture: Annotated[Path | None, typer.Option("--picture", help="Also draw the collapse picture (PNG).")] = None,
 ) -> None:
     """Print a finished job's summary again, and draw its picture."""
-    from unfrozen.report import collapse_picture, print_summary
+    from unfrozen.report import collapse_picture, print_diagnosis, print_summary
 
     summary = _read_summary(run)
-    print_summary(summary, OUT)
+    diagnosed = summary.get("job") == "diagnose"
+    (print_diagnosis if diagnosed else print_summary)(summary, OUT)
+    if diagnosed and picture is not None:
+        raise UsageError("--picture: a diagnosis has its figures in report.html")
     if picture is not None:
         _say(f"picture: {collapse_picture(summary, picture)}")
 
@@ -188,16 +223,21 @@ def models(fetch: Annotated[list[str] | None, typer.Argument(help="Names to fetc
 def config_(
     section: Annotated[
         str | None,
-        typer.Argument(help='One section, as in "train" or "agent.learner"; "imitate" for the keys of that command.'),
+        typer.Argument(
+            help='One section, as in "train" or "agent.learner"; "imitate" or "diagnose" for that command\'s.'
+        ),
     ] = None,
 ) -> None:
     """Print every configuration key with its type, default and meaning."""
     from unfrozen.config import RunConfig
     from unfrozen.configdoc import describe
+    from unfrozen.core.settings import Settings
+    from unfrozen.diagnoseconfig import DiagnoseConfig
     from unfrozen.jobs.imitate import ImitateConfig
 
-    model, _, rest = (section or "").partition(".")
-    for line in describe(ImitateConfig, rest or None) if model == "imitate" else describe(RunConfig, section):
+    command, _, rest = (section or "").partition(".")
+    own: dict[str, type[Settings]] = {"imitate": ImitateConfig, "diagnose": DiagnoseConfig}
+    for line in describe(own[command], rest or None) if command in own else describe(RunConfig, section):
         _say(line)
 
 

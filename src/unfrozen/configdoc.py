@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -47,6 +48,8 @@ def _lines(model: type[BaseModel], path: str) -> Iterator[str]:
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The settings model of a section, also of a table of sections; None for a plain key."""
     inner = get_args(annotation)[1] if get_origin(annotation) is dict else annotation
+    if get_origin(inner) is UnionType:  # a section that may be left out
+        inner = next((part for part in get_args(inner) if part is not type(None)), None)
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 

@@ -4,6 +4,7 @@
       config.toml            the resolved configuration
       manifest.json          versions, hardware, when it started
       metrics.jsonl          one line a step
+      episodes.jsonl         every episode as it finished (diagnose)
       episodes/              one compressed JSONL a step and phase ("train-000012", "panel-000012")
       state/step-000012/     adapters with optimizer moments, and state.json: enough to go on from step 13
       snapshots/             published adapter versions that a population still plays
@@ -26,6 +27,7 @@ from typing import Any
 
 import filelock
 
+from unfrozen.core.episodelog import EPISODE_LOG
 from unfrozen.core.episodes import Episode
 from unfrozen.core.errors import RunDirectoryError
 from unfrozen.core.files import disk_errors, write_atomically, write_json
@@ -165,7 +167,8 @@ class RunDirectory:
         """
         manifest = self.path / "manifest.json"
         ours = manifest.is_file() and "unfrozen" in _read_json(manifest)
-        return ours and not self._complete_steps() and not (self.path / "summary.json").exists()
+        finished = self._complete_steps() or (self.path / EPISODE_LOG).exists() or (self.path / "summary.json").exists()
+        return ours and not finished
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

@@ -93,14 +93,19 @@ def paired_successes(first: PanelResult, second: PanelResult) -> tuple[list[floa
     return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
 
 
-def refuse_mixed_panel(training: Mapping[str, str], panel: Mapping[str, str]) -> None:
-    """Raise ConfigError where a panel member's family is one that training uses. Both map label -> family."""
+def refuse_mixed_panel(
+    training: Mapping[str, str], panel: Mapping[str, str], key: str = "panel.simulators", use: str = "training"
+) -> None:
+    """Raise ConfigError where a held-out simulator's family is one that `use` has. Both map label -> family.
+
+    `key` is where the held-out ones stand in the config.
+    """
     families: defaultdict[str, list[str]] = defaultdict(list)
     for label, family in training.items():
         families[family].append(label)
     for label, family in panel.items():
         if family in families:
             raise ConfigError(
-                f"panel.simulators: {label!r} is of family {family!r}, which training uses "
-                f"({', '.join(sorted(families[family]))}); held out means another family: take it out of the panel"
+                f"{key}: {label!r} is of family {family!r}, which {use} uses "
+                f"({', '.join(sorted(families[family]))}); held out means another family: take it out"
             )
