@@ -75,25 +75,25 @@ class AnthropicTransport:
 
 
 def to_messages_api(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An OpenAI chat request as keyword arguments of the SDK's `messages.create`."""
-    known = ("model", "messages", "tools", "tool_choice", "max_tokens", "temperature", "stop", *_UNTOLD)
-    request: dict[str, Any] = {
-        "model": body["model"],
-        "max_tokens": body.get("max_tokens") or body.get("max_completion_tokens"),
-        "messages": list(_turns(body["messages"])),
-        # The SDK names some fields and not others; `extra_body` takes any.
-        "extra_body": {key: value for key, value in body.items() if key not in known},
-    }
+    """An OpenAI chat request as keyword arguments of the SDK's `messages.create`.
+
+    Only what every version of the SDK names is named; the rest goes by `extra_body`, which takes any field.
+    """
+    known = ("model", "messages", "tools", "tool_choice", "max_tokens", "stop", *_UNTOLD)
+    extra = {key: value for key, value in body.items() if key not in known}
     if system := "\n\n".join(m["content"] for m in body["messages"] if m["role"] == "system"):
-        request["system"] = system
-    if "temperature" in body:
-        request["temperature"] = body["temperature"]
+        extra["system"] = system
     if "stop" in body:
-        request["stop_sequences"] = [body["stop"]] if isinstance(body["stop"], str) else body["stop"]
+        extra["stop_sequences"] = [body["stop"]] if isinstance(body["stop"], str) else body["stop"]
     if body.get("tools"):
-        request["tools"] = [_tool(tool["function"]) for tool in body["tools"]]
-        request["tool_choice"] = {"type": _TOOL_CHOICE[body.get("tool_choice", "auto")]}
-    return request
+        extra["tools"] = [_tool(tool["function"]) for tool in body["tools"]]
+        extra["tool_choice"] = {"type": _TOOL_CHOICE[body.get("tool_choice", "auto")]}
+    return {
+        "model": body["model"],
+        "max_tokens": body.get("max_tokens") or body["max_completion_tokens"],
+        "messages": list(_turns(body["messages"])),
+        "extra_body": extra,
+    }
 
 
 def read_message(record: Any) -> Answer:

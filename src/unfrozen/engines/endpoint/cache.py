@@ -79,17 +79,18 @@ class ResponseCache:
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)
         try:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            foreign = db.execute("SELECT 1 FROM sqlite_master WHERE name != 'answers'").fetchone()
+            if version not in (0, _VERSION) or foreign:
+                raise sqlite3.DatabaseError(f"it holds something else, or version {version} of a cache")
             db.execute("PRAGMA journal_mode = WAL")
             # A crash of the machine may lose the last answers, never damage the file.
             db.execute("PRAGMA synchronous = NORMAL")
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0 and not db.execute("SELECT 1 FROM sqlite_master WHERE name != 'answers'").fetchone():
+            if version == 0:
                 db.execute(
                     "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL) WITHOUT ROWID"
                 )
                 db.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
-                raise sqlite3.DatabaseError(f"version {version} of something else; this program reads {_VERSION}")
         except sqlite3.Error:
             db.close()
             raise
