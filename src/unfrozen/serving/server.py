@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from aiohttp import web
 
@@ -226,6 +227,7 @@ class Server:
         return web.Response(body=self.counters.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether an address or name means this machine only."""
     if host == "localhost":
