@@ -7,6 +7,7 @@ held-out simulators (one-sided 2.5 %; Student's t over tasks stands in for the r
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -267,6 +268,7 @@ def _successes(
     return own, np.mean([play(rates.success - drop) for _ in range(design.held_out)], axis=0)
 
 
+@functools.lru_cache(maxsize=256)
 def _level(success: float, spread: float) -> float:
     """The logit around which normal logits with this standard deviation have the mean success asked for."""
 
@@ -276,6 +278,7 @@ def _level(success: float, spread: float) -> float:
     return float(optimize.brentq(gap, -500.0, 500.0))
 
 
+@functools.lru_cache(maxsize=256)
 def _spread(success: float, icc: float) -> float:
     """The standard deviation of logits that gives this intraclass correlation."""
 
