@@ -141,6 +141,9 @@ class VerbalizedSection(Settings):
     """Further attempts after an unreadable set; then a plain single reply is used."""
     max_tokens: int = Field(512, ge=8)
     """Most tokens in a written set of candidates."""
+    constrained: bool = False
+    """Hold the model to the JSON form while it writes candidates: constrained decoding (local), a json_schema
+    response format (endpoint). Small models need it. Not for simulators that learn."""
     over: bool = False
     """Use it over the present method too (ensemble, persona, cotrain, population)."""
 
@@ -287,6 +290,11 @@ class RunConfig(Settings):
         if not self.train.simulators:
             raise ValueError(f"method {method!r} needs train.simulators with at least one name")
         if method in TRAINABLE_USERS:
+            if self.verbalized.over and self.verbalized.constrained:
+                raise ValueError(
+                    f"verbalized.constrained: method {method!r} trains its simulators, and what is drawn under a "
+                    "constraint is no sample of theirs; take it away, or verbalized.over"
+                )
             for name in self.train.simulators:
                 simulator = self.simulators[name]
                 if not simulator.has_model or self.on_endpoint(simulator):

@@ -22,7 +22,9 @@ LossName = Literal["importance_sampling", "ppo", "cispo", "cross_entropy"]
 class SamplingParams:
     """How to draw. A trainable role samples with top_p = 1 and top_k = 0 (off), or its ratio is biased.
 
-    `stop` are token ids that end a reply, beside the chat format's own end-of-turn tokens.
+    `stop` are token ids that end a reply, beside the chat format's own end-of-turn tokens. With `json_schema` (a JSON
+    Schema as text) the reply follows it; a token's log-probability is then that among the allowed ones, so
+    what was drawn this way is no sample of the model, and is not trained on.
     """
 
     max_tokens: int
@@ -30,6 +32,7 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[int, ...] = ()
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class Capabilities:
     honours_seeds: bool
     losses: frozenset[LossName] = frozenset()
     grad_clip: bool = False
+    json_schema: bool = False
     deterministic: bool = False
 
 

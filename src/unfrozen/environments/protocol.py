@@ -29,7 +29,8 @@ class Cue:
 
     `prompt` is a message that only the speaker sees, added to its context before it answers (how a private
     ballot is asked). With `options` the answer is one of them: a token model draws from their normalised
-    probabilities, an endpoint answers in JSON. A `private` turn is not shown to the other party.
+    probabilities, an endpoint answers in JSON. A `private` turn is not shown to the other party. `json_schema` (a
+    JSON Schema as text) asks for a reply that follows it, of a model or a server that can hold itself to one.
     """
 
     speaker: Role
@@ -37,6 +38,7 @@ class Cue:
     options: tuple[str, ...] = ()
     private: bool = False
     max_tokens: int | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

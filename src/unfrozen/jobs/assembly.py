@@ -306,8 +306,7 @@ async def build_supply(cast: Cast, population: Population | None) -> Supply:
     if config.method == "persona":
         supply = PersonaSupply(supply, phrasing.personas or PERSONAS, config.persona.per)
     if config.method == "verbalized" or config.verbalized.over:
-        section = config.verbalized
-        settings = VerbalizedSettings(section.k, section.draw, section.tail, section.retries, section.max_tokens)
+        settings = VerbalizedSettings(**config.verbalized.model_dump(exclude={"over"}))
         supply = VerbalizedSupply(supply, settings, phrasing.verbalize)
     return supply
 

@@ -63,11 +63,11 @@ class EndpointSpeaker:
 
     async def _say(self, view: View, seed: int, limit: int) -> Answer:
         messages = _request_messages(view)
-        answer = await self.endpoint.ask(messages, self._options(seed, view.start.tools), limit)
+        answer = await self.endpoint.ask(messages, self._options(seed, view), limit)
         for attempt in range(SILENCE_RETRIES):
             if not answer.silent or answer.finish == "length":
                 break
-            options = self._options(derive_seed(seed, "silence", attempt), view.start.tools)
+            options = self._options(derive_seed(seed, "silence", attempt), view)
             answer = await self.endpoint.ask(messages, options, limit)
         return answer
 
@@ -79,7 +79,7 @@ class EndpointSpeaker:
         limit = view.cue.max_tokens or max(self.max_tokens, _CHOICE_TOKENS + max(map(len, options)))
         tokens, written = 0, ""
         for attempt in range(CHOICE_RETRIES + 1):
-            fields = self._options(derive_seed(seed, "choice", attempt), view.start.tools)
+            fields = self._options(derive_seed(seed, "choice", attempt), view)
             if view.start.tools:
                 fields["tool_choice"] = "none"
             answer = await self.endpoint.ask(messages, fields, limit)
@@ -94,11 +94,14 @@ class EndpointSpeaker:
             f"the last answer was {written[:80]!r}",
         )
 
-    def _options(self, seed: int, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _options(self, seed: int, view: View) -> dict[str, Any]:
         # 31 bits: servers differ in how large a seed may be.
         options: dict[str, Any] = {"temperature": self.temperature, "seed": seed & 0x7FFFFFFF}
-        if tools:
-            options["tools"] = list(tools)
+        if view.start.tools:
+            options["tools"] = list(view.start.tools)
+        if view.cue.json_schema is not None:
+            schema = {"name": "reply", "strict": True, "schema": json.loads(view.cue.json_schema)}
+            options["response_format"] = {"type": "json_schema", "json_schema": schema}
         return options
 
 

@@ -40,9 +40,11 @@ class ModelSpeaker:
         continue_stream(stream, self.engine.chat, view.start, view.messages)
         if view.cue.options:
             return await self._choose(stream, view.cue.options, seed)
-        params = self.params
-        if view.cue.max_tokens is not None:
-            params = replace(params, max_tokens=view.cue.max_tokens)
+        params = replace(
+            self.params,
+            max_tokens=view.cue.max_tokens or self.params.max_tokens,
+            json_schema=view.cue.json_schema,
+        )
         sample = await self.engine.sample(stream.tokens, params, seed, self.adapter)
         stream.sampled(sample.tokens, sample.logprobs)
         message = self.engine.chat.parse(self.engine.chat.decode(sample.tokens))

@@ -45,7 +45,9 @@ class VerbalizedSettings:
     `draw`: "probability" draws in proportion to the stated probabilities, "uniform" gives each the same
     chance and does not ask for probabilities. `tail` < 1 keeps only candidates at or below that probability.
     `retries` further attempts follow an unreadable one; after them a plain single reply is used.
-    `max_tokens` bounds the written candidates.
+    `max_tokens` bounds the written candidates. `constrained` holds the model to the JSON form while it writes
+    them (local models by constrained decoding, servers by a json_schema response format), each text no longer
+    than its share of `max_tokens`: small models need it. It is not for simulators that learn.
     """
 
     k: int = 5
@@ -53,6 +55,7 @@ class VerbalizedSettings:
     tail: float = 1.0
     retries: int = 1
     max_tokens: int = 512
+    constrained: bool = False
 
 
 class Verbalized:
@@ -114,7 +117,11 @@ class Verbalized:
             view,
             start=replace(view.start, tools=()),
             messages=(*messages, Message("user", instruction)),
-            cue=replace(view.cue, max_tokens=self.settings.max_tokens),
+            cue=replace(
+                view.cue,
+                max_tokens=self.settings.max_tokens,
+                json_schema=candidates_schema(self.settings, view.start.tools) if self.settings.constrained else None,
+            ),
         )
 
     def _candidates(self, written: str, tools: Sequence[str]) -> tuple[Candidate, ...]:
@@ -125,6 +132,37 @@ class Verbalized:
     def _pick(self, candidates: tuple[Candidate, ...], seed: int) -> int:
         probabilities = [c.probability for c in candidates]
         return int(generator(seed, "draw").choice(len(candidates), p=probabilities))
+
+
+_PROBABILITIES = [percent / 100 for percent in range(1, 101)]
+"""A free number could go on for ever: small models write digits until their tokens end."""
+_FRAME_TOKENS = 16
+_CHARACTERS_PER_TOKEN = 3
+"""Cautious: what the JSON around a text takes, and how much text a token holds."""
+
+
+def candidates_schema(settings: VerbalizedSettings, tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The JSON Schema, as text, of the candidates that the instruction asks for."""
+    longest = max(1, settings.max_tokens // settings.k - _FRAME_TOKENS) * _CHARACTERS_PER_TOKEN
+    weight = {"probability": {"enum": _PROBABILITIES}} if settings.draw == "probability" else {}
+    forms = [_form({"text": {"type": "string", "minLength": 1, "maxLength": longest}, **weight})]
+    for tool in tools:
+        function = tool["function"]
+        call = _form({"name": {"const": function["name"]}, "arguments": function.get("parameters") or {}})
+        forms.append(_form({"tool_call": call, **weight}))
+    items = forms[0] if len(forms) == 1 else {"anyOf": forms}
+    replies = {"type": "array", "items": items, "minItems": settings.k, "maxItems": settings.k}
+    return json.dumps(_form({"replies": replies}))
+
+
+def _form(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def tool_names(tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

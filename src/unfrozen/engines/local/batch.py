@@ -199,10 +199,16 @@ class Batch:
     def _draw(self, rows: Sequence[Draw], hidden: Tensor, drawing: Drawing) -> Tensor:
         """Draw one token for each of `rows`; return them as the next input, [rows, 1]."""
         uniform = [row.uniform[len(row.logprobs)] for row in rows]
-        tokens, logprobs = drawing.draw(self._decoder.logits(hidden), uniform)
+        logits = self._decoder.logits(hidden)
+        for row, its_logits in zip(rows, logits, strict=True):
+            if row.grammar is not None:
+                row.grammar.restrict(its_logits)
+        tokens, logprobs = drawing.draw(logits, uniform)
         for row, token, logprob in zip(rows, tokens.tolist(), logprobs.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(logprob)
+            if row.grammar is not None:
+                row.grammar.accept(token)
         self.sampled += len(rows)
         return tokens.unsqueeze(1)
 

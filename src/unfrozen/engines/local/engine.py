@@ -17,6 +17,7 @@ from unfrozen.engines.local import checkpoints, training
 from unfrozen.engines.local.adapters import AdapterBank, Version
 from unfrozen.engines.local.batch import Batch
 from unfrozen.engines.local.forward import Decoder
+from unfrozen.engines.local.grammar import Grammars
 from unfrozen.engines.local.loading import load
 from unfrozen.engines.local.memory import budget, explained
 from unfrozen.engines.local.requests import Draw, Score, uniforms
@@ -44,8 +45,12 @@ class LocalEngine:
     gathered into batches, and the same calls give the same bits on a CPU.
     """
 
-    def __init__(self, model: Any, chat: ChatFormat, spec: EngineSpec, family: str = "unknown") -> None:
+    def __init__(
+        self, model: Any, chat: ChatFormat, spec: EngineSpec, family: str = "unknown", tokenizer: Any = None
+    ) -> None:
         """Take over `model`, a transformers causal LM on its device; it is changed in place.
+
+        `tokenizer` is the model's own (transformers, fast), for replies that follow a JSON schema.
 
         Raises UsageError where the architecture is one that this engine cannot run.
         """
@@ -68,6 +73,9 @@ class LocalEngine:
             spec.micro_batch_tokens,
         )
         self._scheduler = Scheduler(self._batch)
+        self._grammars = (
+            None if tokenizer is None else Grammars(tokenizer, self._decoder.vocabulary, chat.end_tokens[0])
+        )
         self._trained = 0
         self._train_seconds = 0.0
 
@@ -78,6 +86,7 @@ class LocalEngine:
             honours_seeds=True,
             losses=frozenset(("importance_sampling", "ppo", "cispo", "cross_entropy")),
             grad_clip=True,
+            json_schema=self._grammars is not None,
             deterministic=self._decoder.device.type == "cpu",
         )
 
@@ -102,7 +111,12 @@ class LocalEngine:
         future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
         stop = frozenset((*params.stop, *self.chat.end_tokens))
         numbers = uniforms(seed, params.max_tokens)
-        self._scheduler.submit(Draw(adapter, list(prompt), len(prompt), params, stop, numbers, future))
+        grammar = None
+        if params.json_schema is not None:
+            if self._grammars is None:
+                raise UsageError("this engine was made without a tokenizer: replies cannot follow a json_schema")
+            grammar = self._grammars.grammar(params.json_schema)
+        self._scheduler.submit(Draw(adapter, list(prompt), len(prompt), params, stop, numbers, future, grammar))
         return await future
 
     async def logprobs(
@@ -211,7 +225,7 @@ class LocalEngine:
 def build_local_engine(spec: EngineSpec) -> LocalEngine:
     """Load `spec.model` and make an engine of it. Raises UsageError that names what cannot be loaded."""
     loaded = load(spec)
-    return LocalEngine(loaded.model, loaded.chat, spec, loaded.family)
+    return LocalEngine(loaded.model, loaded.chat, spec, loaded.family, loaded.tokenizer)
 
 
 def _check_params(params: SamplingParams) -> None:

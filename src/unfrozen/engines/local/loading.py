@@ -50,6 +50,7 @@ class Loaded:
     """A base model ready to sample and train: in eval mode, without gradients, on its device."""
 
     model: Any
+    tokenizer: Any
     chat: HFChatFormat
     name: str
     family: str
@@ -88,7 +89,7 @@ def load(spec: EngineSpec) -> Loaded:
         )
     chat = chat_format(tokenizer, spec.model, spec.options, _eos(model.generation_config))
     family = str(spec.options.get("family") or _family(place, model.config.to_dict(), spec.model))
-    return Loaded(model, chat, spec.model, family, device)
+    return Loaded(model, tokenizer, chat, spec.model, family, device)
 
 
 def chat_format(

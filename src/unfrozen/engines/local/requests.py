@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from unfrozen.core.traces import AdapterRef
+from unfrozen.engines.local.grammar import Grammar
 from unfrozen.engines.local.kv import Tokens
 from unfrozen.engines.protocol import Sample, SamplingParams
 
@@ -27,6 +28,7 @@ class Draw:
     uniform: list[float]
     """One number in [0, 1) for each token, drawn up front from the request's own seed."""
     future: asyncio.Future[Sample]
+    grammar: Grammar | None = None
     logprobs: list[float] = field(default_factory=list)
 
     @property

@@ -30,7 +30,14 @@ def write_tiny_model(folder: Path) -> str:
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=8192, pad_token_id=None, **shape)
+    # The default end token, 2, would be a letter here.
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=8192,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=None,
+        **shape,
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
