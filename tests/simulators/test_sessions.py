@@ -111,12 +111,23 @@ def test_a_history_that_was_not_made_here_keeps_one_person_by_its_opening() -> N
     assert len(others) == 8
 
 
-def test_a_seed_fixes_the_reply_and_without_one_each_is_drawn_fresh() -> None:
+def test_a_seed_fixes_the_reply_to_the_same_messages_and_without_one_each_is_drawn_fresh() -> None:
     sessions = Sessions(FixedSupply([Says(lambda v, s: str(s))]))
-    assert {ask(sessions, HELLO, seed=5).text for _ in range(3)} == {"5"}
+    assert len({ask(sessions, HELLO, seed=5).text for _ in range(3)}) == 1
+    assert ask(sessions, HELLO, seed=5).text != ask(sessions, HELLO, seed=6).text
     fresh = [ask(sessions, HELLO) for _ in range(20)]
     assert len({r.text for r in fresh}) == 20
-    assert [r.text for r in fresh] == [str(r.seed) for r in fresh]
+    assert [ask(sessions, HELLO, seed=r.seed).text for r in fresh] == [r.text for r in fresh]
+
+
+def test_one_seed_for_a_whole_conversation_is_another_draw_at_every_turn() -> None:
+    sessions = Sessions(FixedSupply([Says(lambda v, s: str(s))]))
+    messages, said = (HELLO,), []
+    for _ in range(10):
+        reply = ask(sessions, *messages, seed=300)
+        said.append(reply.text)
+        messages = on_from(reply, *messages)
+    assert len(set(said)) == 10
 
 
 def test_idle_and_surplus_conversations_are_forgotten_whole() -> None:

@@ -142,14 +142,16 @@ class Sessions:
     ) -> Reply:
         """Let the user of this conversation answer. Without `seed` a fresh one is drawn; it is in the reply.
 
-        `messages` are those after the system prompt, from the simulator's side. Raises what the speaker raises.
+        `messages` are those after the system prompt, from the simulator's side. The same seed after the same
+        messages is the same seed for the speaker; after others it is another. Raises what the speaker raises.
         """
         points = _points(system, messages)
         found, known = self._find(points, messages, session)
         number = secrets.randbits(63) if seed is None else seed
         stream = TokenStream()
         view = View("user", RoleView(system, tuple(tools)), tuple(messages), Cue("user", max_tokens=max_tokens), stream)
-        turn = await found.speaker.reply(view, number)
+        # Frameworks send one seed for a whole conversation: the same draw at every turn would not be one.
+        turn = await found.speaker.reply(view, derive_seed("reply", number, points[-1].hex()))
         found.turns += 1
         self._remember(found, points[-1], turn.message)
         segments = stream.trace().segments
