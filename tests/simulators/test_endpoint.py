@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from upstream import Reply, Upstream, completion, error, serving
+from upstream import CANDIDATE_FAULTS, Reply, Upstream, completion, error, serving
 
 from unfrozen.config import RunConfig, parse_config, to_toml, with_overrides
 from unfrozen.core.episodes import SpeakerInfo, Turn
@@ -131,6 +131,47 @@ def test_wrappers_work_over_an_endpoint(server: Upstream) -> None:
     assert (said.message.content, chosen.message.content) == ("No.", "$0.00")
     assert server.requests[0]["max_tokens"] == 300
     assert server.requests[0]["messages"][0]["content"].endswith("Be blunt.")
+
+
+def verbalize(server: Upstream, k: int = 3) -> Turn:
+    async def run() -> Turn:
+        async with aclosing(Endpoint(EndpointSpec("m", server.url))) as endpoint:
+            inner = EndpointSpeaker(endpoint, SpeakerInfo("mine", "f", "endpoint"), 50)
+            return await Verbalized(inner, VerbalizedSettings(k=k)).reply(view(HELLO), 1)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", ["empty", "reasoning-only"])
+def test_an_empty_candidate_reply_counts_as_unreadable_and_fails_nothing(fault: str) -> None:
+    """The speaker asks once more; then it is an attempt of Verbalized Sampling that gave nothing."""
+    with serving(Upstream(script=[fault] * 2)) as server:
+        turn = verbalize(server)
+    assert turn.draw is not None
+    assert (turn.draw.raw[0], len(turn.draw.raw), turn.draw.fallback) == ("", 2, False)
+    assert turn.message.content == turn.draw.candidates[turn.draw.index or 0].text
+    with serving(Upstream(script=[fault] * 4)) as server:
+        turn = verbalize(server)
+    assert turn.draw is not None
+    assert (turn.draw.raw, turn.draw.fallback, turn.draw.candidates) == (("", ""), True, ())
+    assert turn.message.content, "a plain single reply, marked as such"
+
+
+@pytest.mark.parametrize("fault", CANDIDATE_FAULTS)
+def test_spoiled_candidates_are_read_as_far_as_they_can_be_and_never_said_as_they_are(fault: str) -> None:
+    with serving(Upstream(script=[fault])) as server:
+        turn = verbalize(server, k=5)
+        assert server.served[fault] == 1
+    assert turn.draw is not None
+    assert not turn.draw.fallback
+    assert not set(turn.message.content) & set('{}"`')
+    if fault == "candidates-malformed":
+        assert len(turn.draw.raw) == 2, "unreadable: asked again"
+    else:
+        assert 1 <= len(turn.draw.candidates) <= 5
+        assert sum(c.probability for c in turn.draw.candidates) == pytest.approx(1)
+    if fault in ("candidates-nan", "candidates-negative"):
+        assert len(turn.draw.candidates) == 4
 
 
 def test_a_server_error_that_passes_is_not_noticed(server: Upstream) -> None:
