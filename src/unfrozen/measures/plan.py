@@ -26,7 +26,7 @@ MAX_TASKS = 20_000
 MAX_TRIALS = 1_000
 REPEATS = 2_000
 PLAYED = 400_000
-"""Simulated tasks a power estimate is kept to, for time and memory: large designs are repeated less often."""
+"""Tasks that a plan simulates for one design, to answer within seconds: large designs are repeated less often."""
 TRIALS = (1, 2, 4, 8, 16)
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
@@ -118,24 +118,23 @@ def make_plan(
     """
     rates = rates or Rates()
     _refuse_impossible(rates, drop)
+
+    def estimate(tasks: int, repeated: int) -> PowerEstimate:
+        design = Design(tasks, repeated, held_out, baseline)
+        return estimate_power(rates, drop, design, seed=seed, repeats=max(100, min(repeats, PLAYED // tasks)))
+
     found = []
     for repeated in trials:
-        differences = _differences(
-            rates, drop, Design(20_000, repeated, held_out, baseline), 1, generator(seed, repeated)
-        )
-        tasks = _tasks_for(float(differences.var()), drop, power)
+        pilot = Design(20_000, repeated, held_out, baseline)
+        variance = float(_differences(rates, drop, pilot, 1, generator(seed, repeated)).var())
+        tasks = _tasks_for(variance, drop, power)
         while tasks <= (tasks_available or MAX_TASKS):
-            estimate = estimate_power(
-                rates, drop, Design(tasks, repeated, held_out, baseline), seed=seed, repeats=repeats
-            )
-            if estimate.power >= power - estimate.monte_carlo_error:
-                found.append(estimate)
+            option = estimate(tasks, repeated)
+            if option.power >= power - option.monte_carlo_error:
+                found.append(option)
                 break
             tasks = math.ceil(1.03 * tasks)
-    largest = None
-    if tasks_available is not None:
-        most = Design(tasks_available, max(trials), held_out, baseline)
-        largest = estimate_power(rates, drop, most, seed=seed, repeats=repeats)
+    largest = None if tasks_available is None else estimate(tasks_available, max(trials))
     return Plan(drop, rates, tuple(sorted(found, key=lambda e: e.design.episodes)), largest)
 
 
@@ -154,13 +153,13 @@ def estimate_power(
     """
     _refuse_impossible(rates, drop)
     rng = generator(seed, design.tasks, design.trials, design.held_out)
-    n, repeats = design.tasks, max(100, min(repeats, PLAYED // design.tasks))
+    n = design.tasks
     if paired:
         d = _differences(rates, drop, design, repeats, rng)
         mean, error, freedom = d.mean(axis=1), d.std(axis=1, ddof=1) / np.sqrt(n), n - 1
     else:
-        own, _ = _successes(rates, drop, design, repeats, rng)
-        _, other = _successes(rates, drop, design, repeats, rng)
+        own, _ = simulate(rates, drop, design, repeats, rng)
+        _, other = simulate(rates, drop, design, repeats, rng)
         mean = own.mean(axis=1) - other.mean(axis=1)
         error, freedom = np.sqrt((own.var(axis=1, ddof=1) + other.var(axis=1, ddof=1)) / n), 2 * n - 2
     share = float((mean > stats.t.ppf(1 - alpha, freedom) * error).mean())
@@ -243,14 +242,14 @@ def _tasks_for(variance: float, drop: float, power: float) -> int:
 
 def _differences(rates: Rates, drop: float, design: Design, repeats: int, rng: np.random.Generator) -> Floats:
     """[repeats, tasks] the drop of every task; with a baseline, less a baseline's that does not drop."""
-    own, other = _successes(rates, drop, design, repeats, rng)
+    own, other = simulate(rates, drop, design, repeats, rng)
     if not design.baseline:
         return own - other
-    base_own, base_other = _successes(rates, 0.0, design, repeats, rng)
+    base_own, base_other = simulate(rates, 0.0, design, repeats, rng)
     return (own - other) - (base_own - base_other)
 
 
-def _successes(
+def simulate(
     rates: Rates, drop: float, design: Design, repeats: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Mean success by task with the training simulator and over the held-out ones, each [repeats, tasks]."""
