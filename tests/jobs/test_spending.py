@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +208,29 @@ def test_a_ledger_that_is_only_looked_at_is_not_changed(tmp_path: Path) -> None:
     before = (tmp_path / "run" / "spend.jsonl").read_bytes()
     assert Ledger(tmp_path / "run").total().requests > 0
     assert (tmp_path / "run" / "spend.jsonl").read_bytes() == before
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "endpoints.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^`([\w.-]+)`:\n\n```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    (tmp_path / "prices.toml").write_text(shown["prices.toml"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-of-the-example")
+    monkeypatch.setenv("UNFROZEN_CACHE", str(tmp_path / "cache"))
+    with serving() as server:
+        data = with_overrides(
+            tomllib.loads(shown["endpoints.toml"]),
+            {
+                "environment.corpus": str(CORPUS),
+                "models.mine.base_url": server.url,
+                "models.judge-them.base_url": server.url,
+                "panel.split": "validation",
+                "panel.tasks": 1,
+            },
+        )
+        spend = evaluate(parse_config(data)).summary["spend"]
+    assert set(spend["models"]) == {"the-name-that-the-server-knows", "openai/gpt-4o-mini"}
+    assert spend["unpriced"] == []
+    assert spend["total"]["money"] > 0
+    assert spend["prices"].startswith("prices.toml of 2026-11-30, then the built-in table")
+    assert (tmp_path / "cache" / "responses.sqlite").exists()
