@@ -38,14 +38,14 @@ from unfrozen.jobs.progress import Silent, Watcher
 from unfrozen.jobs.spending import discard_journal, open_spending, spent
 from unfrozen.jobs.summary import manifest, now
 from unfrozen.measures.behaviour import Behaviour, behaviour
-from unfrozen.measures.embeddings import EndpointEmbedder, OfflineEmbedder
+from unfrozen.measures.embeddings import Embedder, EndpointEmbedder, OfflineEmbedder
 from unfrozen.measures.narrowness import Narrowness, narrowness
 from unfrozen.measures.observations import from_episodes
 from unfrozen.measures.panel import refuse_mixed_panel
 from unfrozen.measures.states import Resampled, human_states, pick_states, resample
 from unfrozen.measures.talks import human_talks, user_goals
 from unfrozen.measures.verdict import diagnose as infer
-from unfrozen.report import write_report
+from unfrozen.report import write_diagnosis
 from unfrozen.rollout.rollout import RolloutSettings
 from unfrozen.simulators.function import DoNothing
 from unfrozen.simulators.protocol import Speaker
@@ -125,7 +125,7 @@ def diagnose(
             time.monotonic() - began,
         )
         write_json(path / "summary.json", summary)
-        write_report(summary, diagnosis_transcripts(played.episodes), path / "report.html")
+        write_diagnosis(summary, diagnosis_transcripts(played.episodes), path / "report.html")
         discard_journal(path)
     return DiagnosisResult(path, summary)
 
@@ -274,13 +274,8 @@ def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
     if played.resampled is None:
         return None
     embeddings = config.narrowness.embeddings
-    return narrowness(
-        played.resampled.replies,
-        OfflineEmbedder() if embeddings is None else EndpointEmbedder(**embeddings.model_dump()),
-        played.people or None,
-        played.resampled.units,
-        config.seed,
-    )
+    embedder: Embedder = OfflineEmbedder() if embeddings is None else EndpointEmbedder(**embeddings.model_dump())
+    return narrowness(played.resampled.replies, embedder, played.people or None, played.resampled.units, config.seed)
 
 
 def _behaviour(config: DiagnoseConfig, role: Split, played: Played) -> Behaviour:

@@ -246,6 +246,7 @@ def transcript(episode: Episode, arm: str, phase: str) -> dict[str, Any]:
                 "heard": t.heard,
                 "private": t.private,
                 "truncated": t.turn.truncated,
+                "reasoning": t.turn.reasoning,
                 "draw": None
                 if t.turn.draw is None
                 else {
@@ -266,6 +267,7 @@ def transcript(episode: Episode, arm: str, phase: str) -> dict[str, Any]:
             "success": episode.outcome.success,
             "truncated": episode.outcome.truncated,
             "metrics": dict(episode.outcome.metrics),
+            "note": episode.outcome.note,
         },
         "failure": None
         if episode.failure is None

@@ -33,7 +33,8 @@ _LONGEST_PAUSE = 60.0
 class Embedder(Protocol):
     """Turns texts into vectors. `name` stands in every result: distances of two embedders are not comparable."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Vectors of length 1, shape (len(texts), dimensions)."""

@@ -35,27 +35,32 @@ def drop_line(found: Mapping[str, Any]) -> str:
 
 def narrow_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """For each simulator: sharpening with interval, coverage and effective replies, against people where known."""
+    section = mapping(summary.get("narrowness"))
     rows = []
-    measured = mapping(mapping(summary.get("narrowness")).get("simulators"))
-    for name, value in measured.items():
+    for name, value in mapping(section.get("simulators")).items():
         row = mapping(value)
-        against, whom = mapping(row.get("against_people")), "people's replies"
-        if not against:
-            against, whom = mapping(row.get("against_others")), "the other simulators' replies"
+        against, reference = reference_of(row)
         parts = []
-        gamma = mapping(against.get("sharpening"))
-        if number(gamma.get("gamma")) is not None:
-            parts.append(f"γ {gamma['gamma']:.1f} [{gamma['low']:.1f}, {gamma['high']:.1f}]")
+        gamma, low, high = (number(mapping(against.get("sharpening")).get(key)) for key in ("gamma", "low", "high"))
+        if gamma is not None and low is not None and high is not None:
+            parts.append(f"γ {gamma:.1f} [{low:.1f}, {high:.1f}]")
         coverage = number(mapping(mapping(against.get("coverage")).get("clusters")).get("mean"))
         if coverage is not None:
-            parts.append(f"covers {coverage:.0%} of {whom}")
+            parts.append(f"covers {coverage:.0%} of {reference}")
         vendi = number(mapping(mapping(row.get("spread")).get("vendi")).get("mean"))
         if vendi is not None:
-            each = mapping(summary.get("narrowness")).get("replies_per_state")
-            parts.append(f"{vendi:.1f} effective replies of {each}")
+            parts.append(f"{vendi:.1f} effective replies of {section.get('replies_per_state')}")
         if parts:
             rows.append((str(name), ", ".join(parts)))
     return rows
+
+
+def reference_of(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """What a simulator's replies are compared with: people's where they are known, else all the others'."""
+    for key, name in (("against_people", "people"), ("against_others", "the others")):
+        if mapping(row.get(key)):
+            return mapping(row.get(key)), name
+    return {}, ""
 
 
 def fault_lines(summary: Mapping[str, Any], least: float = 0.05) -> list[tuple[str, str]]:
@@ -65,7 +70,7 @@ def fault_lines(summary: Mapping[str, Any], least: float = 0.05) -> list[tuple[s
         shares = {
             reading.words(str(fault)): share
             for fault, found in mapping(mapping(value).get("faults")).items()
-            if (share := number(mapping(mapping(found).get("rate")).get("mean"))) is not None and share >= least
+            if (share := number(mapping(mapping(found).get("talks")).get("mean"))) is not None and share >= least
         }
         if shares:
             rows.append((str(name), ", ".join(f"{fault} {share:.0%}" for fault, share in shares.items())))

@@ -54,36 +54,26 @@ def write_report(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any
     `summary` is what docs/summary.md describes; `episodes` are episode records with "arm" and "phase", read once.
     An existing file is replaced as a whole. Raises UsageError where the file cannot be written.
     """
+    return write_page(render(summary, episodes), path)
+
+
+def write_page(page: str, path: Path) -> Path:
+    """Write a page in place of the one that was there, and return its path."""
     # Half a surrogate pair in a label has no UTF-8 form; as a character reference it shows as "unknown".
-    write_atomically(path, render(summary, episodes).encode("utf-8", errors="xmlcharrefreplace"))
+    write_atomically(path, page.encode("utf-8", errors="xmlcharrefreplace"))
     return path
 
 
 def render(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any]]) -> str:
     """Return the page as text."""
-    environment = Environment(
-        loader=PackageLoader("unfrozen.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["words"] = reading.words
     arms = arms_of(summary)
-    sample = sample_episodes(episodes, list(arms))
-    script = _asset("transcripts.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    embedded = {"arms": {name: index for index, name in enumerate(arms)}, "episodes": list(sample.records)}
     donations = mapping(summary.get("donations"))
-    return environment.get_template("report.html.j2").render(
-        title=str(summary.get("name") or "run"),
-        head=_head(summary),
-        facts=_facts(summary),
-        # The style sheet and the script are ours; everything else on the page is escaped.
-        style=Markup(_asset("report.css")),
-        script=Markup(script),
-        script_hash=digest,
-        colours=[*arm_colours(arms).values(), OTHER],
+    return fill(
+        "report.html.j2",
+        summary,
+        arms,
+        episodes,
+        strata="arms and steps",
         overview=_overview(arms),
         verdicts=_verdicts(arms, str(mapping(summary.get("verdict")).get("sentence"))),
         curves=read_curves(summary),
@@ -100,10 +90,43 @@ def render(summary: Mapping[str, Any], episodes: Iterable[Mapping[str, Any]]) ->
         order=_order(summary),
         donations=tables.donation_tables(summary),
         donation_bars=_donation_bars(donations),
+    )
+
+
+def fill(
+    template: str,
+    summary: Mapping[str, Any],
+    arms: Mapping[str, Mapping[str, Any]],
+    episodes: Iterable[Mapping[str, Any]],
+    **parts: Any,
+) -> str:
+    """Fill a page's template: the frame (verdict, facts, colours, transcripts) and its own parts."""
+    environment = Environment(
+        loader=PackageLoader("unfrozen.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["words"] = reading.words
+    sample = sample_episodes(episodes, list(arms))
+    script = _asset("transcripts.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    embedded = {"arms": {name: index for index, name in enumerate(arms)}, "episodes": list(sample.records)}
+    return environment.get_template(template).render(
+        title=str(summary.get("name") or "run"),
+        head=_head(summary),
+        facts=_facts(summary),
+        # The style sheet and the script are ours; everything else on the page is escaped.
+        style=Markup(_asset("report.css")),
+        script=Markup(script),
+        script_hash=digest,
+        colours=[*arm_colours(arms).values(), OTHER],
         shown=len(sample.records),
         total=sample.total,
         # Escaped for a script element by to_json; HTML entities would not be decoded there.
         episodes_json=Markup(to_json(embedded)),
+        **parts,
     )
 
 

@@ -141,6 +141,8 @@ def _turn(turn: Mapping[str, Any]) -> Record:
     heard = turn.get("heard")
     if heard is not None and heard != turn.get("text"):
         record["heard"] = _text(heard)
+    if turn.get("reasoning"):
+        record["reasoning"] = _text(turn["reasoning"])
     if turn.get("prompt"):
         record["prompt"] = _text(turn["prompt"])
     for flag in ("private", "truncated"):
@@ -180,6 +182,7 @@ def _outcome(value: object) -> Record | None:
         "success": bool(found.get("success")),
         "truncated": bool(found.get("truncated")),
         "metrics": metrics,
+        **({"note": _text(found["note"])} if found.get("note") else {}),
     }
 
 

@@ -36,6 +36,10 @@
     return node;
   }
 
+  // Only training has steps.
+  const stepped = new Set(episodes.map((episode) => episode.step)).size > 1;
+  const place = (episode) => (stepped ? " step " + episode.step : " " + episode.task);
+
   const simulatorOf = (episode) => episode.simulator.label || "unnamed";
 
   function outcomeOf(episode) {
@@ -105,7 +109,7 @@
   function item(episode, position) {
     const kind = kindOf(episode);
     const node = make("div", "item",
-      make("span", "where", swatch(episode.arm), episode.arm, make("span", "quiet", " step " + episode.step)),
+      make("span", "where", swatch(episode.arm), episode.arm, make("span", "quiet", place(episode))),
       make("span", "who", simulatorOf(episode)),
       make("span", "state " + kind, outcomeOf(episode)));
     node.id = "episode-" + position;
@@ -169,6 +173,9 @@
     if (turn.draw && turn.draw.fallback) tags.push(make("b", "tag warn", "plain reply: no readable candidates"));
     const body = make("div", "body");
     if (turn.prompt) body.append(make("p", "cue", turn.prompt));
+    if (turn.reasoning) {
+      body.append(make("details", "", make("summary", "", "Reasoning, which nobody heard"), make("pre", "", turn.reasoning)));
+    }
     body.append(make("p", "said", turn.text || "(empty)"));
     if (turn.heard !== undefined) body.append(make("p", "heard", make("i", "", "heard as "), turn.heard || "(nothing)"));
     if (turn.draw && turn.draw.candidates.length) {
@@ -202,11 +209,12 @@
       return make("div", "closing failed", make("b", "", `Failed (${cause})${tries}. No reward.`), make("p", "", detail));
     }
     if (!episode.outcome) return null;
-    const { state, reward, success, truncated, metrics } = episode.outcome;
+    const { state, reward, success, truncated, metrics, note } = episode.outcome;
     const words = [success ? "success" : "no success", "reward " + decimal(reward)];
     if (truncated) words.push("ended by a limit");
     for (const [name, value] of Object.entries(metrics)) words.push(name.replaceAll("_", " ") + " " + decimal(value));
-    return make("div", "closing " + kindOf(episode), make("b", "", state), make("p", "", words.join(" · ")));
+    return make("div", "closing " + kindOf(episode), make("b", "", state), make("p", "", words.join(" · ")),
+      note ? make("p", "", "judged so: " + note) : null);
   }
 
   function transcript(episode) {
@@ -221,7 +229,7 @@
       });
       return button;
     };
-    const where = [episode.phase, "step " + episode.step, episode.task ? "task " + episode.task : "",
+    const where = [episode.phase, stepped ? "step " + episode.step : "", episode.task ? "task " + episode.task : "",
       episode.split ? episode.split + " split" : "", "sample " + episode.sample, "seed " + episode.seed];
     return [
       make("div", "head",
