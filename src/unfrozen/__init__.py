@@ -14,26 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unfrozen.config import RunConfig, load_config, parse_config
+    from unfrozen.diagnoseconfig import DiagnoseConfig, load_diagnosis
     from unfrozen.jobs.compare import compare
+    from unfrozen.jobs.diagnose import DiagnosisResult, diagnose
     from unfrozen.jobs.evaluate import evaluate
     from unfrozen.jobs.imitate import imitate
+    from unfrozen.jobs.plan import plan
     from unfrozen.jobs.serve import ServeConfig, load_serve_config, load_simulator, serve
     from unfrozen.jobs.train import JobResult, train
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DiagnoseConfig",
+    "DiagnosisResult",
     "JobResult",
     "RunConfig",
     "ServeConfig",
     "__version__",
     "compare",
+    "diagnose",
     "evaluate",
     "imitate",
     "load_config",
+    "load_diagnosis",
     "load_serve_config",
     "load_simulator",
     "parse_config",
+    "plan",
     "serve",
     "train",
 ]
@@ -43,6 +51,11 @@ _HOMES = {
     "load_config": "unfrozen.config",
     "parse_config": "unfrozen.config",
     "compare": "unfrozen.jobs.compare",
+    "DiagnoseConfig": "unfrozen.diagnoseconfig",
+    "load_diagnosis": "unfrozen.diagnoseconfig",
+    "DiagnosisResult": "unfrozen.jobs.diagnose",
+    "diagnose": "unfrozen.jobs.diagnose",
+    "plan": "unfrozen.jobs.plan",
     "evaluate": "unfrozen.jobs.evaluate",
     "imitate": "unfrozen.jobs.imitate",
     "ServeConfig": "unfrozen.jobs.serve",

@@ -1,4 +1,8 @@
-"""The command line: parse, build, call one job, print. Exit code 2 where the user has something to mend."""
+"""The command line: parse, build, call one job, print.
+
+Exit code 2 where the user has something to mend, 75 (EX_TEMPFAIL) where the same command goes on once there is more
+budget or space, 130 after Ctrl-C or SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from unfrozen import __version__
-from unfrozen.core.errors import UnfrozenError, UsageError
+from unfrozen.core.errors import ResumableError, UnfrozenError, UsageError
 
 
 class _Stopped(Exception):
@@ -142,6 +146,31 @@ def diagnose(
     print_diagnosis(result.summary, OUT)
     _say(f"report: {result.path / 'report.html'}")
     sys.exit(result.exit_code)
+
+
+@app.command()
+def plan(
+    pilot: Annotated[Path | None, typer.Argument(help="Folder of a small diagnosis to take the rates from.")] = None,
+    drop: Annotated[float | None, typer.Option("--drop", help="Drop to be found: 0.1 is ten points (default).")] = None,
+    power: Annotated[float | None, typer.Option("--power", help="Chance of finding it (default 0.8).")] = None,
+    success: Annotated[float | None, typer.Option("--success", help="Success with training simulators.")] = None,
+    icc: Annotated[float | None, typer.Option("--icc", help="Correlation of two trials of one task.")] = None,
+    noise: Annotated[float | None, typer.Option("--noise", help="What a simulator does to a task, logits.")] = None,
+    held_out: Annotated[int | None, typer.Option("--held-out", help="Number of held-out simulators.")] = None,
+    baseline: Annotated[
+        bool | None, typer.Option("--baseline/--no-baseline", help="Play a baseline agent too.")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", help="How many tasks there are.")] = None,
+) -> None:
+    """Say how many tasks and trials find a drop of a given size, and what that costs in episodes."""
+    from unfrozen.jobs.plan import plan as job
+
+    found = job(
+        pilot, drop=drop, power=power, success=success, icc=icc, noise=noise, held_out=held_out, baseline=baseline,
+        tasks=tasks,
+    )  # fmt: skip
+    for line in found.lines():
+        _say(line)
 
 
 @app.command()
@@ -322,7 +351,7 @@ def _one_clear_line() -> Iterator[None]:
         yield
     except UnfrozenError as error:
         ERR.print(f"error: {_one_line(error)}", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(75 if isinstance(error, ResumableError) else 2)
     except (_Stopped, KeyboardInterrupt):
         ERR.print("stopped; run the same command again to resume", highlight=False)
         sys.exit(130)

@@ -103,7 +103,7 @@ def diagnose(
         played = asyncio.run(_play(config, role, run.path, log, watch or Silent()))
         _refuse_silence(played.episodes)
         diagnosis = infer(
-            from_episodes(played.episodes, {name: r for r in ("train", role) for name in config.names(r)}),
+            from_episodes(played.episodes, roles_of(config, role)),
             AGENT,
             BASELINE if config.baseline else None,
             DO_NOTHING if config.tasks.do_nothing else None,
@@ -135,7 +135,7 @@ async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeL
     async with aclosing(assemble(config, role, folder)) as cast:
         tasks, available = tasks_of(config, role, cast.environment)
         arms = await _arms(config, cast)
-        simulators = {name: await cast.simulator(name) for name in (*config.roles.train, *config.names(role))}
+        simulators = {name: await cast.simulator(name) for name in roles_of(config, role)}
         opened = _open(config, cast, folder) if role == "test" else None
         wanted = pairs(arms, simulators, tasks, config.seed)
         finished = len(wanted.keys() & {place_of(episode) for episode in log.episodes})
@@ -176,6 +176,12 @@ def tasks_of(config: DiagnoseConfig, role: Split, environment: Environment) -> t
     """The tasks that are played, and how many there are."""
     every = environment.tasks("validation" if role == "validation" else config.tasks.split)
     return every[: config.tasks.count], len(every)
+
+
+def roles_of(config: DiagnoseConfig, role: Split) -> dict[str, Split]:
+    """The role of every simulator that is played, by label."""
+    roles: tuple[Split, ...] = ("train", role)
+    return {name: each for each in roles for name in config.names(each)}
 
 
 async def _arms(config: DiagnoseConfig, cast: assembly.Casting) -> list[Arm]:
@@ -281,10 +287,9 @@ def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
 def _behaviour(config: DiagnoseConfig, role: Split, played: Played) -> Behaviour:
     """How each simulator behaved as a user in the agent's episodes."""
     environment = open_environment(config.environment.name, config.environment.model_extra or {})
-    names = (*config.roles.train, *config.names(role))
     mine = [e for e in played.episodes if e.agent.label == AGENT]
     people = asyncio.run(human_talks(environment)) if environment.human_outcomes() else []
-    by_simulator = {name: [e for e in mine if e.simulator.label == name] for name in names}
+    by_simulator = {name: [e for e in mine if e.simulator.label == name] for name in roles_of(config, role)}
     return behaviour(by_simulator, people, user_goals(environment, mine), config.seed)
 
 

@@ -19,7 +19,7 @@ from unfrozen.core.messages import ROLES, Role
 from unfrozen.diagnoseconfig import DiagnoseConfig
 from unfrozen.engines.endpoint import Load, PriceTable, estimate
 from unfrozen.environments.protocol import Environment, Judged
-from unfrozen.jobs.diagnose import assemble, no_verdict, tasks_of
+from unfrozen.jobs.diagnose import assemble, no_verdict, roles_of, tasks_of
 from unfrozen.rollout.conversation import converse
 from unfrozen.simulators.function import DoNothing
 
@@ -74,7 +74,7 @@ async def _dry_run(config: DiagnoseConfig, role: Split) -> DryRun:
         tasks, _ = tasks_of(config, role, cast.environment)
         rehearsal = await _rehearse(cast.environment, tasks[:REHEARSED])
         judge = cast.environment.judge if isinstance(cast.environment, Judged) else None
-    users = [config.simulators[name] for name in (*config.roles.train, *config.names(role))]
+    users = [config.simulators[name] for name in roles_of(config, role)]
     section = config.tasks
     arms: list[tuple[SpeakerSettings | None, int]] = [(agent, section.trials) for agent in config.tested().values()]
     arms += [(None, min(section.do_nothing, section.trials))] if section.do_nothing else []

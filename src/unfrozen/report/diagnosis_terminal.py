@@ -76,8 +76,6 @@ def _lines(summary: Mapping[str, Any]) -> list[str]:
     if excess:
         own, base = (drop_line(mapping(summary.get(key))) for key in ("drop", "baseline_drop"))
         lines.append(f"drop: {own}; of the baseline: {base}; difference: {drop_line(excess)}")
-    else:
-        lines.append("without a baseline agent, a harder simulator is not told apart from collapse")
     lines += [f"narrow: {name}: {text}" for name, text in narrow_rows(summary)]
     lines += [f"faults: {name}: {text}" for name, text in fault_lines(summary)]
     for failure in sequence(summary.get("failures"))[:3]:
