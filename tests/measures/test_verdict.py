@@ -96,8 +96,19 @@ def test_collapse_names_drop_scope_correction_and_that_difficulty_is_not_separat
     assert (verdict.word, verdict.collapsed, verdict.contrast) == ("collapse", True, "drop")
     assert verdict.simulators == ("other-0", "other-1", "other-2")
     assert verdict.sentence.startswith("collapse: success is ")
-    for part in ("on these 3 simulators", "Holm over 3 held-out simulators", "40 tasks x 4 trials", "give a baseline"):
+    for part in (
+        "on these 3 simulators",
+        "40 tasks x 4 trials (95 % interval, bootstrap over tasks)",
+        "Holm over 3 held-out simulators",
+        "difficulty is not separated from collapse: give a baseline agent",
+    ):
         assert part in verdict.sentence
+
+
+def test_few_tasks_are_permuted_and_the_sentence_says_so():
+    clustered = simulated(np.random.default_rng(0), 40, 4, drop=0.3, per_cluster=4)
+    verdict = diagnose(observations(clustered), "agent").verdict
+    assert "40 tasks x 4 trials in 10 clusters (95 % interval, sign-flip permutation of the few" in verdict.sentence
 
 
 def test_with_a_baseline_the_excess_is_judged_and_nothing_is_said_of_difficulty():

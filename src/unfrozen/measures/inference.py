@@ -18,6 +18,7 @@ bootstrap), for claims about simulators in general.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,9 +129,15 @@ def _variance(residuals: Floats, count: int) -> float:
     return float(groups / (groups - 1) * (residuals**2).sum() / count**2) if groups > 1 else float("inf")
 
 
+@functools.lru_cache(maxsize=2)
 def _weights(count: int, seed: int, draws: int) -> Floats:
-    """[draws, count] how often each unit takes part in each draw, by the scheme for this many units."""
-    return _subsets(count, seed, draws) if count < FEW else _with_replacement(count, seed, draws)
+    """[draws, count] how often each unit takes part in each draw, by the scheme for this many units.
+
+    Kept, because every contrast of one diagnosis is drawn alike.
+    """
+    weights = _subsets(count, seed, draws) if count < FEW else _with_replacement(count, seed, draws)
+    weights.setflags(write=False)
+    return weights
 
 
 def _with_replacement(count: int, seed: int, draws: int) -> Floats:

@@ -6,9 +6,15 @@ import math
 from collections.abc import Sequence
 
 from unfrozen.measures.drop import Drop, Drops
-from unfrozen.measures.inference import Inference
+from unfrozen.measures.inference import Inference, Method
 from unfrozen.measures.plan import More
 
+METHODS: dict[Method, str] = {
+    "bootstrap": "bootstrap over tasks",
+    "sign-flip": "sign-flip permutation of the few tasks",
+    "two-way": "bootstrap over tasks and families of simulators",
+    "bound": "exact: every task showed the same",
+}
 NO_BASELINE = "simulator difficulty is not separated from collapse: give a baseline agent"
 
 
@@ -122,4 +128,7 @@ def _scope(judged: Drops) -> str:
 
 
 def _size(drop: Drop) -> str:
-    return f"{drop.components.tasks} tasks x {math.ceil(drop.components.trials)} trials"
+    components = drop.components
+    shared = "" if components.clusters == components.tasks else f" in {components.clusters} clusters"
+    size = f"{components.tasks} tasks x {math.ceil(components.trials)} trials{shared}"
+    return f"{size} ({percent(drop.inference.level)} interval, {METHODS[drop.inference.method]})"
