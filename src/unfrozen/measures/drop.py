@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from unfrozen.core.episodes import Split
 from unfrozen.measures.inference import DRAWS, LEVEL, Inference, one_way, two_way
@@ -142,7 +142,7 @@ def measure_drops(
             _missing(table, parts, train, chosen),
             replace(
                 _components(table, parts, train, chosen, by_task),
-                family=max(found.error**2 - by_task.error**2, 0.0),
+                family=max(found.error**2 - by_task.error**2, 0.0) if general else 0.0,
                 families=len(set(families)) if general else None,
             ),
         )
@@ -253,5 +253,5 @@ def _smallest_detectable(found: Inference, freedom: int) -> float | None:
         return None
     if found.method == "bound":
         return found.high - found.mean
-    quantiles = stats.t.ppf((1 + found.level) / 2, freedom) + stats.t.ppf(POWER, freedom)
+    quantiles = special.stdtrit(freedom, (1 + found.level) / 2) + special.stdtrit(freedom, POWER)
     return float(quantiles * found.error)
