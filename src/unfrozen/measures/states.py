@@ -152,13 +152,14 @@ class _Recorded:
 
 async def _states_of(environment: Environment, episode: Episode) -> list[DialogueState]:
     agent, user = _Recorded(episode, "agent"), _Recorded(episode, "user")
+    way_out = f"give the environment that it was recorded in ({episode.environment})"
     try:
-        await converse(environment.open(episode.task, episode.seed), {"agent": agent, "user": user}, episode.seed)
+        scene = environment.open(episode.task, episode.seed)
+        again = await converse(scene, {"agent": agent, "user": user}, episode.seed)
     except EpisodeError as error:
-        raise UsageError(
-            f"episode {episode.id} of {episode.environment} cannot be replayed in {environment.name}@"
-            f"{environment.version}: {error.detail}; give the environment that it was recorded in"
-        ) from error
+        raise UsageError(f"episode {episode.id} cannot be replayed: {error.detail}; {way_out}") from error
+    if [(turn.speaker, turn.heard) for turn in again.turns] != [(turn.speaker, turn.heard) for turn in episode.turns]:
+        raise UsageError(f"episode {episode.id} goes another way when it is replayed; {way_out}")
     return [
         DialogueState(f"{episode.task.id}/{number}", episode.task.cluster, view.start, view.messages, view.cue)
         for number, view in enumerate(user.views)
