@@ -84,7 +84,7 @@ def test_a_dated_version_costs_what_its_model_costs_and_ones_own_table_comes_fir
     assert table.price("gpt-4o-mini") == built_in.price("gpt-4o-mini") != built_in.price("gpt-4o")
     assert table.price("mine") == Price(input=0, output=0)
     assert table.price("gpt-4o-of-mine") is None
-    assert table.source == "prices.toml of 2026-01, then the built-in table of 2025-10"
+    assert table.source == "prices.toml of 2026-01, then the built-in table of 2026-10"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,18 @@ def test_a_budget_stops_an_evaluation_and_a_larger_one_goes_on_without_asking_tw
     assert outcomes[0] == outcomes[1]
 
 
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    with serving() as server:
+        file = tmp_path / "run.toml"
+        file.write_text(to_toml(config(server.url, **{"spend.requests": 3})))
+        command = [sys.executable, "-m", "unfrozen", "evaluate", str(file), "--out", str(tmp_path / "run")]
+        stopped = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert stopped.returncode == 75
+        assert "error: the budget is used up: spend.requests = 3" in stopped.stderr.replace("\n", " ")
+        done = subprocess.run([*command, "--set", "spend.requests=100"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
 def test_a_budget_in_money_wants_a_price_before_anything_is_sent(tmp_path: Path) -> None:
     with serving() as server:
         with pytest.raises(ConfigError, match=r"spend\.money: no price is known for model 'some-model' \(models\.mine"):

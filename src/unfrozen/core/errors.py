@@ -1,6 +1,7 @@
 """What can go wrong, as types. A message is one line that names the key, file or endpoint and the way out.
 
-`UsageError` and its children are the user's to mend: the command line prints the line and exits with code 2.
+`UsageError` and its children are the user's to mend: the command line prints the line and exits with code 2 (75
+where the same command goes on).
 `EpisodeError` ends one conversation, never a run: the rollout retries it and, when that fails, records the
 episode as failed with its cause. A failure is never a reward.
 """
@@ -33,7 +34,10 @@ class OutOfMemory(UsageError):
 
 
 class ResumableError(UsageError):
-    """The run stopped in a state from which it can be resumed (disk full, too many failed episodes)."""
+    """The run stopped in a state from which it can be resumed (budget or disk used up, too many failed episodes).
+
+    Exit code 75, by which a scheduler knows that the same command goes on.
+    """
 
 
 class EpisodeError(UnfrozenError):
