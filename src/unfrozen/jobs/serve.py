@@ -21,6 +21,7 @@ from unfrozen.config import TRAINABLE_USERS, Method, RunConfig, read_toml, to_to
 from unfrozen.core.errors import ConfigError, RunDirectoryError, UsageError
 from unfrozen.core.files import write_atomically
 from unfrozen.jobs import assembly
+from unfrozen.jobs.spending import open_spending
 from unfrozen.serving.running import run, stopped_by_signals
 from unfrozen.serving.server import Served, Server, is_loopback
 from unfrozen.serving.settings import ServeSection
@@ -110,8 +111,12 @@ def load_simulator(path: Path, model: str | None = None) -> Simulator:
 
 @asynccontextmanager
 async def open_simulators(config: RunConfig, trained: Path | None = None) -> AsyncIterator[dict[str, Served]]:
-    """Every model that this config can serve, by name. Models load here, so that mistakes show at the start."""
-    async with aclosing(assembly.Cast(config, assembly.environment_of(config), {})) as cast:
+    """Every model that this config can serve, by name. Models load here, so that mistakes show at the start.
+
+    The limits of [spend] hold from start to stop; no answers are kept but those of models with `cache = true`.
+    """
+    spending = open_spending(config.spend, config.models.values(), None)
+    async with aclosing(assembly.Cast(config, assembly.environment_of(config), {}, spending=spending)) as cast:
         served = {}
         for method in dict.fromkeys((config.method, *config.compare.arms)):
             if method == "base" or (method in TRAINABLE_USERS and trained is None and method != config.method):
