@@ -5,7 +5,7 @@
         --base-url https://api.openai.com/v1 --api-key-env OPENAI_API_KEY
 
 Token in, token out: what the policy sampled is trained on as it was sampled, and what the user said is context
-(`env_mask` 0). The reward here is a toy, the share of the user's turns that are not a refusal; put yours in its place.
+(`env_mask` 0). The reward here is a toy, how much the user says; put yours in its place.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def sample(trainer: GRPOTrainer, context: list[int], ends: tuple[int, ...]) -> t
     return tokens, scores
 
 
-def willing(user_turns: list[list[str]], **_: Any) -> list[float]:
-    """The toy reward: the share of the user's turns without a "no"."""
-    return [sum("no" not in turn.lower().split() for turn in turns) / len(turns) for turns in user_turns]
+def talkative(user_turns: list[list[str]], **_: Any) -> list[float]:
+    """The toy reward: words in a turn of the user, on average."""
+    return [sum(len(turn.split()) for turn in turns) / len(turns) for turns in user_turns]
 
 
 def main() -> None:
@@ -127,14 +127,15 @@ def main() -> None:
     ) as user:
         trainer = GRPOTrainer(
             model=options.model,
-            reward_funcs=willing,
+            reward_funcs=talkative,
             args=settings,
             train_dataset=prompts,
             rollout_func=Conversations(user),
         )
         trainer.train()
     for row in trainer.state.log_history:
-        print({key: row[key] for key in ("reward", "completions/mean_length", "loss") if key in row})
+        if "reward" in row:
+            print(f"step {row['step']}: reward {row['reward']:.2f}, gradient norm {row['grad_norm']:.3g}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import verifiers.v1 as vf
 
 from unfrozen.simulators import Simulator, open_simulator
 
-SCENARIO = "You are a customer. Your lamp broke after a week, and you want your money back. Be brief. At the end say DONE."
+SCENARIO = "You are a customer. Your lamp broke, and you want your money back. Be brief. At the end say DONE."
 CLERK = "You are the clerk of a lamp shop. Be brief."
 GREETING = {"role": "user", "content": "Hello! How can I help you today?"}
 
