@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 import traceback
 from contextlib import aclosing
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upstream import REPLY_FAULTS, TRANSPORT_FAULTS, Reply, Upstream, completion, error
 
-from unfrozen.core.errors import EpisodeError, UsageError
+from unfrozen.core.errors import ContextTooLong, EpisodeError, UsageError
 from unfrozen.engines.endpoint import Answer, Endpoint, Ledger
 from unfrozen.engines.endpoint.answers import read_completion, same_model, split_reasoning
 from unfrozen.engines.endpoint.failures import retry_after
@@ -270,6 +271,72 @@ def test_a_limit_that_is_too_high_is_no_rejected_field() -> None:
             with pytest.raises(EpisodeError, match="too large"):
                 await ask(endpoint)
             assert server.count == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        error(400, "too long", code="context_length_exceeded"),
+        error(400, "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."),
+        error(400, "the request exceeds the available context size, try increasing it"),
+        error(400, "prompt is too long: 210000 tokens > 200000 maximum"),
+        error(413, "input exceeds the context window"),
+    ],
+)
+def test_a_talk_that_no_longer_fits_is_said_as_such_and_not_tried_again(refusal: Reply) -> None:
+    async def run() -> None:
+        async with Upstream(script=[refusal]) as server, aclosing(Endpoint(spec(server.url))) as endpoint:
+            with pytest.raises(ContextTooLong):
+                await ask(endpoint)
+            assert server.count == 1
+
+    asyncio.run(run())
+
+
+def test_a_server_that_accepts_no_connection_is_given_up_in_time_and_bills_nothing() -> None:
+    """The queue of a listening socket is full: the kernel answers no further handshake."""
+    with socket.socket() as listening, socket.socket() as first, socket.socket() as second:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for client in (first, second):
+            client.setblocking(False)
+            client.connect_ex(listening.getsockname())
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+        async def run() -> Ledger:
+            async with aclosing(Endpoint(spec(url, connect_timeout=0.2, max_retries=0))) as endpoint:
+                with pytest.raises(EpisodeError, match=r"cannot be reached within 0\.2 s"):
+                    await ask(endpoint)
+                return endpoint.ledger
+
+        total = asyncio.run(run()).total()
+    assert (total.refused, total.unknown) == (1, 0)
+
+
+def test_a_proxy_that_the_environment_names_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> Upstream:
+        async with Upstream() as server:
+            monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            async with aclosing(Endpoint(spec("http://chat.example/v1", max_retries=0))) as endpoint:
+                assert (await ask(endpoint)).message.content
+            return server
+
+    server = asyncio.run(run())
+    assert server.headers[0]["Host"] == "chat.example"
+
+
+def test_a_redirect_is_not_followed_with_the_key() -> None:
+    async def run() -> None:
+        async with Upstream() as other:
+            moved = Reply("", 301, {"Location": f"{other.url}/chat/completions"})
+            async with Upstream(script=[moved]) as server, aclosing(Endpoint(spec(server.url))) as endpoint:
+                with pytest.raises(UsageError, match=r"models\.mine\.base_url has moved"):
+                    await ask(endpoint)
+            assert other.count == 0
 
     asyncio.run(run())
 

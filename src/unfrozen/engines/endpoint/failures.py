@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from unfrozen.core.errors import EpisodeError, UnfrozenError, UsageError
+from unfrozen.core.errors import ContextTooLong, EpisodeError, UnfrozenError, UsageError
 from unfrozen.engines.endpoint.spec import EndpointSpec
 
 OVERLOADED = (429, 503, 529)
@@ -26,6 +26,8 @@ _HOPELESS_CODES = frozenset(
 )
 """Error codes that mean the same for every request, whatever status they come with."""
 _NO_SUCH_MODEL = re.compile(r"\bmodel\b.*(not found|not exist|not a valid)|(invalid|unknown|no such) model", re.I)
+
+_TOO_LONG = re.compile(r"(maximum|exceeds?|available)[^.]*\bcontext\b|prompt is too long", re.I)
 
 _DROPPABLE = ("temperature", "seed", "logprobs", "return_token_ids")
 _LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -100,6 +102,8 @@ def refusal(
         way_out = "the account has nothing left to spend"
     elif code in _HOPELESS_CODES:
         way_out = f"check {spec.section}.model, max_tokens_key and extra_body"
+    elif code == "context_length_exceeded" or (status in (*_MISSHAPEN, 413) and _TOO_LONG.search(said)):
+        return ContextTooLong(line)
     elif status in _PASSING or status >= 500:
         return Passing(line, wait)
     else:
