@@ -263,10 +263,12 @@ def config_(
     from unfrozen.core.settings import Settings
     from unfrozen.diagnoseconfig import DiagnoseConfig
     from unfrozen.jobs.imitate import ImitateConfig
+    from unfrozen.jobs.serve import ServeConfig
 
     command, _, rest = (section or "").partition(".")
     own: dict[str, type[Settings]] = {"imitate": ImitateConfig, "diagnose": DiagnoseConfig}
-    for line in describe(own[command], rest or None) if command in own else describe(RunConfig, section):
+    whole = ServeConfig if command == "serve" else RunConfig
+    for line in describe(own[command], rest or None) if command in own else describe(whole, section):
         _say(line)
 
 

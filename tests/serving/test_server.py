@@ -15,7 +15,7 @@ import pytest
 from house import HELLO, SYSTEM, Client, Speaks, serving
 
 from unfrozen.core.episodes import Turn
-from unfrozen.core.errors import ContextTooLong, EpisodeError, UsageError
+from unfrozen.core.errors import ContextTooLong, EpisodeError, ResumableError, UsageError
 from unfrozen.core.messages import Message, ToolCall
 from unfrozen.serving.turnlog import TurnLog, read_turns
 from unfrozen.simulators.persona import PERSONAS
@@ -220,6 +220,7 @@ def test_without_the_key_nothing_but_the_health_is_told() -> None:
         (EpisodeError("infrastructure", "cannot be reached"), 502, "infrastructure_error"),
         (EpisodeError("timeout", "too slow"), 504, "timeout_error"),
         (ContextTooLong("5000 tokens"), 400, "context_length_exceeded"),
+        (ResumableError("the budget is spent"), 429, "insufficient_quota"),
         (UsageError("check the key in $KEY"), 500, "server_misconfigured"),
         (RuntimeError("a secret detail"), 500, "internal_error"),
     ],

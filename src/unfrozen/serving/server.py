@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from aiohttp import web
 
-from unfrozen.core.errors import ContextTooLong, EpisodeError, UnfrozenError
+from unfrozen.core.errors import ContextTooLong, EpisodeError, ResumableError, UnfrozenError
 from unfrozen.serving import replies
 from unfrozen.serving.counters import Counters
 from unfrozen.serving.requests import ChatRequest, RequestError, read_request
@@ -167,6 +167,8 @@ class Server:
             raise RequestError(400, error.detail, "context_length_exceeded", "messages") from error
         except EpisodeError as error:
             raise RequestError(504 if error.cause == "timeout" else 502, str(error), f"{error.cause}_error") from error
+        except ResumableError as error:
+            raise RequestError(429, str(error), "insufficient_quota") from error
         except UnfrozenError as error:
             # The server's own configuration is at fault: an unknown model upstream, a refused key, a spent budget.
             _log.error("%s", error)
@@ -253,7 +255,7 @@ def _response(asked: ChatRequest, reply: Reply) -> web.Response:
 
 
 def _refusal(problem: RequestError) -> web.Response:
-    headers = {"Retry-After": _RETRY_AFTER} if problem.status in (429, 503) else {}
+    headers = {"Retry-After": _RETRY_AFTER} if problem.code in ("queue_full", "shutting_down") else {}
     return _json(replies.error(problem), problem.status, headers)
 
 
