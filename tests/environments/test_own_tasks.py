@@ -220,7 +220,7 @@ def test_a_split_without_tasks_says_what_to_write(tmp_path: Path) -> None:
 def test_a_judge_rule_without_a_judge_in_the_config_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     file = write(tmp_path, json.dumps(TASK | {"success": {"rule": "judge", "question": "?"}}), "t.jsonl")
     with pytest.raises(ConfigError, match=r"environment.judge is missing"):
-        OwnTasks(OwnTasksConfig(file=file))
+        OwnTasks(OwnTasksConfig(file=file)).tasks("test")
 
 
 def test_the_version_is_a_digest_of_the_file(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ class DiagnosisResult:
 class Played:
     """What was measured, before anything is computed."""
 
+    environment: Environment
     episodes: Sequence[Episode]
     resampled: Resampled | None
     people: Mapping[str, Sequence[str]]
@@ -154,7 +155,7 @@ async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeL
             resampled, people = await _resample(config, cast, simulators, episodes)
         finally:
             watch.end()
-    return Played(episodes, resampled, people, opened, available)
+    return Played(cast.environment, episodes, resampled, people, opened, available)
 
 
 def assemble(config: DiagnoseConfig, role: Split, folder: Path | None) -> assembly.Casting:
@@ -286,7 +287,7 @@ def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
 
 def _behaviour(config: DiagnoseConfig, role: Split, played: Played) -> Behaviour:
     """How each simulator behaved as a user in the agent's episodes."""
-    environment = open_environment(config.environment.name, config.environment.model_extra or {})
+    environment = played.environment
     mine = [e for e in played.episodes if e.agent.label == AGENT]
     people = asyncio.run(human_talks(environment)) if environment.human_outcomes() else []
     by_simulator = {name: [e for e in mine if e.simulator.label == name] for name in roles_of(config, role)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -34,7 +35,7 @@ def diagnosis_summary(
     """Everything that the terminal, the report and a pipeline read."""
     verdict = diagnosis.verdict
     caveats = [*verdict.caveats, *([opened.sentence] if opened and opened.earlier else [])]
-    return {
+    summary = {
         "job": "diagnose",
         "name": config.name,
         "created": now(),
@@ -88,6 +89,9 @@ def diagnosis_summary(
         "behaviour": behaviour.to_json(),
         "spend": spend,
     }
+    # As it is read back: lists, and no number that is none.
+    plain: dict[str, Any] = json.loads(json.dumps(summary, allow_nan=False))
+    return plain
 
 
 def diagnosis_transcripts(episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:

@@ -52,10 +52,19 @@ class OwnTasks:
         self._ask = ask
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split in the order of the file. Raises UsageError where there is none."""
+        """The tasks of a split in the order of the file.
+
+        Raises UsageError where there is none, and ConfigError where one needs a judge and the config names none.
+        """
         found = [task for task in self._tasks.values() if task.split == split]
         if not found:
             raise UsageError(f"{self.config.file}: no task in split {split!r}; give tasks there split = {split!r}")
+        judged = [task.id for task in found if isinstance(task.success, JudgeRule)]
+        if judged and self.config.judge is None:
+            raise ConfigError(
+                f'environment.judge is missing: task {judged[0]!r} has rule = "judge"; name the [models.NAME] section '
+                "of the model that judges"
+            )
         return [Task(task.id, split, task.cluster or task.id, {"goal": task.goal}) for task in found]
 
     def open(self, task: Task, seed: int) -> OwnScene:
@@ -85,16 +94,11 @@ class OwnTasks:
         )
 
     def _prepare(self, task: OwnTask) -> None:
-        """Load what a rule needs now rather than after the first conversation."""
+        """Load a rule's function now rather than after the first conversation."""
         rule = task.success
         if isinstance(rule, FunctionRule) and rule.function not in self._functions:
             where = f"{self.config.file}: success.function of task {task.id!r}"
             self._functions[rule.function] = load_object(rule.function, where)
-        if isinstance(rule, JudgeRule) and self.config.judge is None:
-            raise ConfigError(
-                f'environment.judge is missing: task {task.id!r} has rule = "judge"; name the [models.NAME] section '
-                "of the model that judges"
-            )
 
     def _rule(self, task: OwnTask, seed: int) -> Rule | None:
         rule = task.success
