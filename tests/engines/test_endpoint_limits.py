@@ -55,8 +55,9 @@ def test_without_a_limit_at_the_server_concurrency_climbs_to_the_configured_one(
     assert (concurrency, peak) == (20, 20)
 
 
-def test_concurrency_stays_low_where_more_requests_only_queue() -> None:
+def test_concurrency_stays_low_where_more_requests_only_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers: latency grows with every request above two."""
+    monkeypatch.setattr("unfrozen.engines.endpoint.limits._QUICK", 0.0)
 
     async def run() -> int:
         gate, workers = AdaptiveGate(64), asyncio.Semaphore(2)

@@ -115,11 +115,9 @@ class Endpoint:
             self.ledger.hit(spec.model)
             return replace(self._transport.read(record), hit=True)
         try:
-            # A copy: calls that run at once would share the state of one tenacity object.
-            result: tuple[Answer, Any] = await self._retrying.copy()(self._try, body, max_tokens)
+            answer, record = await self._try(body, max_tokens)
         except Passing as error:
-            raise EpisodeError("infrastructure", error.detail) from None
-        answer, record = result
+            answer, record = await self._try_again(body, max_tokens, error)
         if self._cache is not None and not answer.silent:
             self._cache.put(key, record)
         return answer
@@ -136,6 +134,21 @@ class Endpoint:
     async def aclose(self) -> None:
         """Close the connections that were kept open for further requests."""
         await self._transport.aclose()
+
+    async def _try_again(self, body: Mapping[str, Any], max_tokens: int, error: Passing) -> tuple[Answer, Any]:
+        """The further tries. The first one is told to tenacity here: most requests need no other, and save its cost."""
+        failed = [error]
+
+        async def attempt() -> tuple[Answer, Any]:
+            if failed:
+                raise failed.pop()
+            return await self._try(body, max_tokens)
+
+        try:
+            # A copy: calls that run at once would share the state of one tenacity object.
+            return await self._retrying.copy()(attempt)
+        except Passing as last:
+            raise EpisodeError("infrastructure", last.detail) from None
 
     async def _try(self, body: Mapping[str, Any], max_tokens: int) -> tuple[Answer, Any]:
         """An answer and its JSON. A rejected field is left out at once; that is not a try of its own."""

@@ -22,6 +22,8 @@ _SLOW = 4.0
 """Latency a token, as a multiple of the best, above which requests queue rather than run."""
 _FIXED_TOKENS = 64
 """What a request costs beside its tokens, in tokens."""
+_QUICK = 0.1
+"""Seconds: a request that is answered in less did not queue, whatever the best one took."""
 _SMOOTHING = 0.1
 _MEMORY = 300.0
 """Seconds in which the best latency doubles if nothing is as fast again: servers change."""
@@ -75,7 +77,7 @@ class AdaptiveGate:
 
     def answered(self, began: float, seconds: float, tokens: int) -> None:
         """Hear that a request sent at `began` (monotonic) took `seconds` for `tokens` tokens."""
-        pace = seconds / (tokens + _FIXED_TOKENS)
+        pace = max(seconds, _QUICK) / (tokens + _FIXED_TOKENS)
         now = time.monotonic()
         self._best = min(self._best * (1.0 + (now - self._best_at) / _MEMORY), pace)
         self._best_at = now
