@@ -81,6 +81,18 @@ def test_an_answer_that_says_nothing_is_not_kept(fault: str, tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_an_answer_under_another_name_that_was_kept_is_not_given_where_those_are_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        cache = ResponseCache(tmp_path / "answers.sqlite")
+        async with Upstream(script=["other-model"]) as server:
+            async with aclosing(Endpoint(spec(server.url), cache=cache)) as endpoint:
+                assert (await ask(endpoint)).model == "quite-another-model"
+            async with aclosing(Endpoint(spec(server.url, refuse_other_model=True), cache=cache)) as endpoint:
+                assert (await ask(endpoint)).model == "some-model"
+
+    asyncio.run(run())
+
+
 def test_a_field_that_is_rejected_still_tells_samples_apart(tmp_path: Path) -> None:
     """A server that knows no seed draws anew for each request: sample numbers are in the key all the same."""
     from upstream import error

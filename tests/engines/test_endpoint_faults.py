@@ -369,10 +369,15 @@ def test_another_models_name_is_recorded_once_or_refused(caplog: pytest.LogCaptu
         ("openai/gpt-4o", "gpt-4o", True),
         ("Qwen/Qwen3-4B", "qwen3-4b", True),
         ("llama3.2:1b", "llama3.2:1b", True),
+        ("llama3.2", "llama3.2:latest", True),
+        ("gpt-4", "gpt-4-0613", True),
+        ("models/qwen", "/srv/models/qwen/", True),
         ("gpt-4o", "gpt-3.5-turbo", False),
+        ("gpt-4o", "gpt-4o-mini", False),
+        ("qwen3-4b", "qwen3-4b-thinking", False),
     ],
 )
-def test_a_dated_or_prefixed_name_is_the_same_model(asked: str, answered: str, same: bool) -> None:
+def test_a_dated_or_prefixed_name_is_the_same_model_and_a_sister_is_not(asked: str, answered: str, same: bool) -> None:
     assert same_model(asked, answered) is same
 
 

@@ -19,6 +19,8 @@ _TAGS = "think|thinking|reasoning|scratchpad"
 _REASONING = re.compile(rf"<({_TAGS})>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _REASONING_BEFORE = re.compile(rf"\A((?:(?!<(?:{_TAGS})>).)*)</(?:{_TAGS})>", re.DOTALL)
 """Some chat templates write the opening tag themselves, so that a reply begins in the middle of the reasoning."""
+_TAG = re.compile(r"(?:[-:@](?:20\d\d-?\d\d-?\d\d|\d{3,4}|latest|preview|free))+$")
+"""What servers add to a model's name without meaning another: a date, a short date, a tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +113,12 @@ def split_reasoning(text: str) -> tuple[str, str]:
 
 
 def same_model(asked: str, answered: str) -> bool:
-    """Whether a server's name for its model can mean the one asked for: dated, tagged, or with an owner before it."""
-    a, b = (name.lower().rsplit("/", 1)[-1] for name in (asked, answered))
-    return a.startswith(b) or b.startswith(a)
+    """Whether a server's name for its model means the one asked for: dated, tagged, or with an owner before it."""
+    return _bare(asked) == _bare(answered)
+
+
+def _bare(name: str) -> str:
+    return _TAG.sub("", name.lower().rstrip("/").rsplit("/", 1)[-1])
 
 
 def count(value: Any) -> int:

@@ -110,10 +110,12 @@ class Endpoint:
             body["logprobs"] = True
         if spec.token_ids:
             body["return_token_ids"] = True
-        key = request_key(spec.base_url, spec.api, body) if self._cache else b""
+        key = request_key(spec.base_url, spec.api, body) if self._cache is not None else b""
         if self._cache is not None and (record := self._cache.get(key)) is not None:
-            self.ledger.hit(spec.model)
-            return replace(self._transport.read(record), hit=True)
+            answer = self._transport.read(record)
+            if not (spec.refuse_other_model and self._is_others(answer)):
+                self.ledger.hit(spec.model)
+                return replace(answer, hit=True)
         try:
             answer, record = await self._try(body, max_tokens)
         except Passing as error:
@@ -214,7 +216,7 @@ class Endpoint:
         except ValueError:
             start = _line(reply.data) or "nothing"
             raise Passing(f"{spec.base_url} answered 200 without a chat completion: {start}") from None
-        if answer.model and not same_model(spec.model, answer.model):
+        if self._is_others(answer):
             self._note(f"it answered as {answer.model!r}")
             if spec.refuse_other_model:
                 raise Passing(f"{spec.base_url} was asked for model {spec.model!r} and answered as {answer.model!r}")
@@ -227,6 +229,9 @@ class Endpoint:
                 if not given:
                     self._note(f"it was asked for {name} and states none")
         return answer
+
+    def _is_others(self, answer: Answer) -> bool:
+        return bool(answer.model) and not same_model(self.spec.model, answer.model)
 
     def _refusal(self, reply: Reply, error: Mapping[str, Any]) -> Exception:
         """What a request that was not answered comes to."""

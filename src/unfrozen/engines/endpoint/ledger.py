@@ -194,6 +194,8 @@ class Ledger:
 
     def _exceeded(self, model: str, most: Usage) -> str | None:
         """Which limit one more request could exceed, in words that begin with its key; None where none."""
+        if self.budget == Budget():
+            return None
         budget, total = self.budget, self.total()
         if budget.requests is not None and total.requests + 1 > budget.requests:
             return f"requests = {budget.requests}, and as many were sent"
