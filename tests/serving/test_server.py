@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 from house import HELLO, SYSTEM, Client, Speaks, serving
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unfrozen.core.episodes import Turn
 from unfrozen.core.errors import ContextTooLong, EpisodeError, ResumableError, UsageError
 from unfrozen.core.messages import Message, ToolCall
+from unfrozen.serving import replies
+from unfrozen.serving.requests import RequestError, read_request
 from unfrozen.serving.turnlog import TurnLog, read_turns
 from unfrozen.simulators.persona import PERSONAS
 from unfrozen.simulators.supply import FixedSupply, PersonaSupply, VerbalizedSupply
@@ -178,6 +182,31 @@ def test_a_body_that_is_no_request_is_refused(data: bytes, status: int) -> None:
                 assert (await answer.json())["error"]["message"]
 
     run(talk())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+message_keys = st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "name"])
+message_values = json_values | st.sampled_from(["user", "assistant", "tool"])
+messages = st.lists(json_values | st.dictionaries(message_keys, message_values), max_size=3)
+KEYS = "model n seed stop tools tool_choice stream stream_options unfrozen response_format max_tokens logprobs user"
+keys = st.sampled_from(KEYS.split())
+
+
+@given(st.dictionaries(keys, json_values), messages | json_values, st.booleans())
+def test_whatever_json_comes_in_is_read_or_refused(fields: dict[str, Any], talk: Any, whole: bool) -> None:
+    record = {"model": "user", "messages": [HELLO], **fields} if whole else {**fields, "messages": talk}
+    assert what_becomes_of(json.dumps(record).encode()) in [(400, "invalid_request_error"), (200, "ChatRequest")]
+
+
+def what_becomes_of(body: bytes) -> tuple[int, str]:
+    try:
+        return 200, type(read_request(body, max_messages=3)).__name__
+    except RequestError as error:
+        return error.status, replies.error(error)["error"]["type"]
 
 
 def test_paths_methods_and_content_types_that_are_not_served_are_refused_in_json() -> None:

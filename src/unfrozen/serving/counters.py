@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from unfrozen.core.errors import UsageError
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -13,7 +13,12 @@ class Counters:
     """Counters of one server."""
 
     def __init__(self, in_flight: Callable[[], int], sessions: Callable[[], int], missing: Callable[[], int]) -> None:
-        registry = self._registry = CollectorRegistry()
+        try:
+            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+        except ImportError as error:
+            raise UsageError('serving needs prometheus-client: pip install "unfrozen[serve]"') from error
+        registry = CollectorRegistry()
+        self._text: Callable[[], bytes] = lambda: generate_latest(registry)
         self.requests = Counter(
             "unfrozen_requests",
             "Chat completions answered, by model and HTTP status",
@@ -37,4 +42,4 @@ class Counters:
 
     def text(self) -> bytes:
         """The exposition format."""
-        return generate_latest(self._registry)
+        return self._text()

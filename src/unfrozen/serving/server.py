@@ -104,7 +104,9 @@ class Server:
                 raise RequestError(401, "send the server's key as `Authorization: Bearer KEY`", "invalid_api_key")
         elif is_loopback(self.settings.host) and not is_loopback(_host_name(request.host)):
             # A web page can make a browser ask this address under a name of its own: it must not spend money here.
-            raise RequestError(403, f"this server answers on {self.settings.host} only", "wrong_host")
+            raise RequestError(
+                403, f"without serve.api_key_env this server answers to {self.settings.host} only", "wrong_host"
+            )
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         if self.draining:

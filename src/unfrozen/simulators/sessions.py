@@ -27,6 +27,7 @@ from hashlib import blake2b
 from typing import Any
 
 from unfrozen.core.episodes import Turn
+from unfrozen.core.errors import EpisodeError
 from unfrozen.core.messages import Message
 from unfrozen.core.seeds import derive_seed
 from unfrozen.core.traces import TokenStream
@@ -143,7 +144,8 @@ class Sessions:
         """Let the user of this conversation answer. Without `seed` a fresh one is drawn; it is in the reply.
 
         `messages` are those after the system prompt, from the simulator's side. The same seed after the same
-        messages is the same seed for the speaker; after others it is another. Raises what the speaker raises.
+        messages is the same seed for the speaker; after others it is another. Raises EpisodeError where nothing is
+        said, and what the speaker raises.
         """
         points = _points(system, messages)
         found, known = self._find(points, messages, session)
@@ -152,6 +154,8 @@ class Sessions:
         view = View("user", RoleView(system, tuple(tools)), tuple(messages), Cue("user", max_tokens=max_tokens), stream)
         # Frameworks send one seed for a whole conversation: the same draw at every turn would not be one.
         turn = await found.speaker.reply(view, derive_seed("reply", number, points[-1].hex()))
+        if not (turn.message.content.strip() or turn.message.tool_calls):
+            raise EpisodeError("format", f"{found.speaker.info.label} said nothing")
         found.turns += 1
         self._remember(found, points[-1], turn.message)
         segments = stream.trace().segments
