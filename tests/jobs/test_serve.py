@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,8 +157,10 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
             serve(load_serve_config(path)[0], out=tmp_path / "out")
 
 
-def ask(url: str, messages: list[dict[str, Any]], key: str = "", **fields: Any) -> dict[str, Any]:
-    body = json.dumps({"model": "unfrozen/verbalized", "messages": messages, **fields}).encode()
+def ask(
+    url: str, messages: list[dict[str, Any]], key: str = "", model: str = "unfrozen/verbalized", **fields: Any
+) -> dict[str, Any]:
+    body = json.dumps({"model": model, "messages": messages, **fields}).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", body, headers), timeout=30) as answer:
         return dict(json.load(answer))
@@ -211,6 +214,18 @@ def test_what_is_in_flight_is_finished_when_the_server_is_told_to_stop(tmp_path:
     assert turn.reply.draw is not None
     everything = said + "".join(p.read_text() for p in (tmp_path / "out").iterdir())
     assert "sesame-open" not in everything
+
+
+def test_a_run_served_by_the_command_answers_with_its_local_model(trained: Path, tmp_path: Path) -> None:
+    with command(trained, tmp_path / "out", "k") as (_, url):
+        draw = {"draw": True, "session": "talk-1"}
+        with ThreadPoolExecutor(8) as pool:
+            said = list(pool.map(lambda _: ask(url, LAB_FIRST, "k", "unfrozen/population", unfrozen=draw), range(8)))
+    assert len({json.dumps(body["unfrozen"]["simulator"]) for body in said}) == 1
+    assert said[0]["unfrozen"]["simulator"]["adapter"].startswith("sim-")
+    for body in said:
+        usage = body["usage"]
+        assert usage["prompt_tokens"] > usage["completion_tokens"] > 0
 
 
 def test_a_server_killed_in_the_middle_has_every_finished_turn_in_its_log(tmp_path: Path) -> None:
