@@ -38,7 +38,8 @@ def read_candidates(written: str, k: int, weighted: bool, tools: Collection[str]
     total = math.fsum(merged.values())
     if not (merged and total > 0 and math.isfinite(total)):
         return ()
-    return tuple(Candidate(text, weight / total, call) for (text, call), weight in merged.items() if weight > 0)
+    # The share, not the weight: beside a very large weight a very small one comes to nothing.
+    return tuple(Candidate(text, weight / total, call) for (text, call), weight in merged.items() if weight / total > 0)
 
 
 def tail(candidates: tuple[Candidate, ...], threshold: float) -> tuple[Candidate, ...]:
