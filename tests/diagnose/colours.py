@@ -46,7 +46,9 @@ def plain(messages: Messages) -> str:
 
 
 def curt(messages: Messages) -> str:
-    """Likes what its goal says, in few words."""
+    """Likes what its goal says, in few words; opens with the agent's own words, which is a fault."""
+    if len(messages) == 2:
+        return "How can I help you today? A chair, please."
     return _user(messages, _favourite(messages), "{}.")
 
 

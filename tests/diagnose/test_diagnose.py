@@ -245,7 +245,7 @@ def test_the_command_prints_success_with_each_simulator_and_exits_with_3_on_coll
     chairs: Make, tmp_path: Path
 ) -> None:
     file = tmp_path / "chairs.toml"
-    file.write_text(to_toml(chairs(**OVER_FITTED)))
+    file.write_text(to_toml(chairs(**OVER_FITTED, **{"tasks.trials": 2})))
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "unfrozen", *arguments]
@@ -267,7 +267,7 @@ def test_the_command_prints_success_with_each_simulator_and_exits_with_3_on_coll
     assert wrong.returncode == 2
     assert "error: agent.callable: 'colours:gone' cannot be loaded: AttributeError" in wrong.stderr
     dry = run("diagnose", str(file), "--dry-run")
-    assert "72 episodes" in dry.stdout
+    assert "108 episodes" in dry.stdout
     planned = run("plan", "runs/chairs", "--drop", "0.2")
     assert planned.returncode == 0, planned.stderr
     assert "rates of runs/chairs" in planned.stdout

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ from unfrozen.simulators.protocol import Speaker
 AGENT, BASELINE, DO_NOTHING = "agent", "baseline", "do-nothing"
 COLLAPSE_FOUND = 3
 """Exit code with which a pipeline can be stopped."""
+_WORTH_A_LINE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeL
                 log,
                 RolloutSettings(section.concurrency, section.attempts, section.timeout),
                 section.max_failures,
-                _counted(watch, finished),
+                _counted(watch, config.name, finished, len(wanted)),
             )
             resampled, people = await _resample(config, cast, simulators, episodes)
         finally:
@@ -235,7 +236,8 @@ def _open(config: DiagnoseConfig, cast: assembly.Casting, folder: Path) -> Opene
     return open_test(folder.parent, opening)
 
 
-def _counted(watch: Watcher, finished: int) -> Any:
+def _counted(watch: Watcher, name: str, finished: int, total: int) -> Callable[[Episode], None]:
+    """Tells the watcher of every episode, and says every tenth of the way where a log shows no bar."""
     count = finished
 
     def told(episode: Episode) -> None:
@@ -243,6 +245,8 @@ def _counted(watch: Watcher, finished: int) -> Any:
         count += 1
         watch.episode(episode)
         watch.step({"step": count})
+        if total >= _WORTH_A_LINE and 10 * count // total > 10 * (count - 1) // total:
+            watch.note(f"{name}: {count} of {total} episodes")
 
     return told
 

@@ -33,25 +33,24 @@ def drop_line(found: Mapping[str, Any]) -> str:
     return f"{points(found.get('drop'))} points" + (f" [{points(ends[0])}, {points(ends[1])}]" if ends else "")
 
 
-def narrow_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """For each simulator: sharpening with interval, coverage and effective replies, against people where known."""
-    section = mapping(summary.get("narrowness"))
+def narrow_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """For each simulator its name, sharpening with interval, coverage, effective replies, and whom it is beside."""
     rows = []
-    for name, value in mapping(section.get("simulators")).items():
+    for name, value in mapping(mapping(summary.get("narrowness")).get("simulators")).items():
         row = mapping(value)
         against, reference = reference_of(row)
-        parts = []
         gamma, low, high = (number(mapping(against.get("sharpening")).get(key)) for key in ("gamma", "low", "high"))
-        if gamma is not None and low is not None and high is not None:
-            parts.append(f"γ {gamma:.1f} [{low:.1f}, {high:.1f}]")
-        coverage = number(mapping(mapping(against.get("coverage")).get("clusters")).get("mean"))
-        if coverage is not None:
-            parts.append(f"covers {coverage:.0%} of {reference}")
+        known = gamma is not None and low is not None and high is not None
         vendi = number(mapping(mapping(row.get("spread")).get("vendi")).get("mean"))
-        if vendi is not None:
-            parts.append(f"{vendi:.1f} effective replies of {section.get('replies_per_state')}")
-        if parts:
-            rows.append((str(name), ", ".join(parts)))
+        rows.append(
+            (
+                str(name),
+                f"{gamma:.1f} ({low:.1f}–{high:.1f})" if known else MISSING,
+                reading.percent(mapping(mapping(against.get("coverage")).get("clusters")).get("mean")),
+                MISSING if vendi is None else f"{vendi:.1f}",
+                reference,
+            )
+        )
     return rows
 
 

@@ -10,10 +10,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from unfrozen.report import reading
-from unfrozen.report.diagnosis_reading import ROLE_NAMES, drop_line, fault_lines, narrow_rows, success
-from unfrozen.report.reading import MISSING, mapping, sequence
+from unfrozen.report.diagnosis_reading import drop_line, fault_lines, narrow_rows, success
+from unfrozen.report.reading import mapping, sequence
 
 _MAX_SIMULATORS = 12
+_WIDE = 100
 STYLES = {True: "bold red", False: "bold green", None: "bold"}
 
 
@@ -26,38 +27,58 @@ def print_diagnosis(summary: Mapping[str, Any], console: Console) -> None:
     console.print(
         Text(str(verdict.get("sentence") or "No verdict."), style=STYLES.get(verdict.get("collapsed"), "bold"))
     )
-    console.print(_success_table(summary))
+    console.print(_success_table(summary, console.width))
+    if (narrow := _narrow_table(summary)) is not None:
+        console.print(narrow)
     for line in _lines(summary):
         console.print(Text(line))
     for caveat in sequence(verdict.get("caveats")):
         console.print(Text(f"but: {caveat}", style="yellow"))
 
 
-def _success_table(summary: Mapping[str, Any]) -> RichTable:
+def _success_table(summary: Mapping[str, Any], width: int) -> RichTable:
+    """One line for each simulator. A narrow terminal has no room for the baseline's intervals."""
     simulators = mapping(summary.get("simulators"))
     columns = [
         (key, head)
-        for key, head in (("agent", "agent"), ("baseline", "baseline"), ("do_nothing", "do nothing"))
+        for key, head in (("agent", "agent (95 %)"), ("baseline", "baseline"), ("do_nothing", "do nothing"))
         if any(mapping(row).get(key) for row in simulators.values())
     ]
     table = RichTable(box=None, pad_edge=False, header_style="dim")
     table.add_column("simulator", overflow="ellipsis", no_wrap=True, max_width=28)
     table.add_column("role", no_wrap=True)
     for _, head in columns:
-        table.add_column(f"{head} (95 %)", justify="right", no_wrap=True)
-    table.add_column("drop", justify="right", no_wrap=True)
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("drop (points)", justify="right", no_wrap=True)
+    bare = {"do_nothing"} | ({"baseline"} if width < _WIDE else set())
     for name, row in list(simulators.items())[:_MAX_SIMULATORS]:
         found = mapping(row)
-        role = str(found.get("role") or "")
-        cells = [success(mapping(found.get(key))) for key, _ in columns]
-        table.add_row(
-            Text(str(name)),
-            Text(ROLE_NAMES.get(role, role)),
-            *(Text(cell) for cell in cells),
-            Text(drop_line(mapping(found.get("drop"))) if found.get("drop") else (MISSING if role != "train" else "")),
-        )
+        cells = [
+            reading.fraction(mapping(found.get(key)).get("success"))
+            if key in bare
+            else success(mapping(found.get(key)))
+            for key, _ in columns
+        ]
+        drop = drop_line(mapping(found.get("drop"))).replace(" points", "", 1) if found.get("drop") else ""
+        table.add_row(Text(str(name)), Text(str(found.get("role") or "")), *(Text(cell) for cell in cells), Text(drop))
     if len(simulators) > _MAX_SIMULATORS:
         table.add_row(Text(f"and {len(simulators) - _MAX_SIMULATORS} more in the report", style="dim"))
+    return table
+
+
+def _narrow_table(summary: Mapping[str, Any]) -> RichTable | None:
+    """Sharpening, coverage and effective replies of each simulator."""
+    rows = narrow_rows(summary)
+    if not rows:
+        return None
+    each = reading.count(mapping(summary.get("narrowness")).get("replies_per_state"))
+    table = RichTable(box=None, pad_edge=False, header_style="dim")
+    table.add_column("how narrow", overflow="ellipsis", no_wrap=True, max_width=28)
+    for head in ("γ (95 %)", "covers", f"effective of {each} replies"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("beside", no_wrap=True)
+    for row in rows[:_MAX_SIMULATORS]:
+        table.add_row(*(Text(cell) for cell in row))
     return table
 
 
@@ -76,7 +97,6 @@ def _lines(summary: Mapping[str, Any]) -> list[str]:
     if excess:
         own, base = (drop_line(mapping(summary.get(key))) for key in ("drop", "baseline_drop"))
         lines.append(f"drop: {own}; of the baseline: {base}; difference: {drop_line(excess)}")
-    lines += [f"narrow: {name}: {text}" for name, text in narrow_rows(summary)]
     lines += [f"faults: {name}: {text}" for name, text in fault_lines(summary)]
     for failure in sequence(summary.get("failures"))[:3]:
         row = mapping(failure)

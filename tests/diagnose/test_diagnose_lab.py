@@ -1,0 +1,66 @@
+"""The lab, whose answer is known: the agent of the README's example has collapsed, and the best play has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unfrozen import diagnose
+from unfrozen.config import read_toml, validated, with_overrides
+from unfrozen.diagnoseconfig import DiagnoseConfig, load_diagnosis
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "diagnose-lab.toml"
+torch = pytest.importorskip("torch")
+
+
+def lab(**overrides: Any) -> DiagnoseConfig:
+    """The example, on fewer tasks."""
+    few = {"tasks.count": 40, "tasks.trials": 1, "narrowness.states": 6, "narrowness.replies": 8}
+    return validated(DiagnoseConfig, with_overrides(read_toml(EXAMPLE), {**few, **overrides}), "test")
+
+
+def test_the_example_is_valid_as_it_stands() -> None:
+    config = load_diagnosis(EXAMPLE)
+    assert config.roles.test == ("dune", "grove", "uniform")
+
+
+def test_an_agent_that_appeals_to_the_training_users_motive_has_collapsed(tmp_path: Path) -> None:
+    summary = diagnose(lab(), tmp_path / "run").summary
+    assert summary["verdict"]["word"] == "collapse"
+    assert summary["simulators"]["amber"]["agent"]["success"] > 0.8
+    assert summary["simulators"]["dune"]["agent"]["success"] < 0.2
+    assert summary["simulators"]["amber"]["do_nothing"]["success"] == 0
+    narrow = summary["narrowness"]["simulators"]
+    vendi = {name: row["spread"]["vendi"]["mean"] for name, row in narrow.items()}
+    assert vendi["uniform"] > max(vendi["amber"], vendi["dune"], vendi["grove"])
+
+
+def test_the_best_play_has_not_and_a_resumed_job_ends_with_the_same_numbers(tmp_path: Path) -> None:
+    config = lab(**{"agent.scripted": "ask-then-match", "question.margin": 0.2, "roles.test": ["dune", "grove"]})
+    whole = diagnose(config, tmp_path / "run")
+    assert whole.exit_code == 0
+    assert whole.summary["verdict"]["word"] == "no collapse detected"
+    log = tmp_path / "run" / "episodes.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[: len(lines) // 2]))
+    again = diagnose(config, tmp_path / "run").summary
+    for key in ("verdict", "simulators", "drop", "behaviour"):
+        assert again[key] == whole.summary[key]
+
+
+def test_an_adapter_of_a_run_or_of_a_folder_is_diagnosed_beside_its_start(tmp_path: Path) -> None:
+    """Not a trained agent, only weights from a folder: what counts is that they are the ones that speak."""
+    config = lab(
+        **{
+            "agent": {"model": "main", "adapter": "lab:birch", "max_tokens": 16},
+            "baseline": {"model": "main", "max_tokens": 16},
+            "tasks.count": 8,
+            "narrowness.states": 0,
+        }
+    )
+    summary = diagnose(config, tmp_path / "run").summary
+    assert summary["agents"]["agent"]["adapter"] == "agent@0"
+    assert summary["agents"]["baseline"]["adapter"] is None
+    assert summary["verdict"]["contrast"] == "difference in differences"
