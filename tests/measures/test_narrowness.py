@@ -69,8 +69,10 @@ def play(count: int) -> list[Episode]:
 
 
 def measured(simulators: dict[str, Speaker], tasks: int = 24, replies: int = 16) -> Narrowness:
+    episodes = play(tasks)
+
     async def everything() -> Narrowness:
-        states = await pick_states(LAB, play(tasks), tasks, seed=1)
+        states = await pick_states(LAB, episodes, tasks, seed=1)
         found = await resample(states, simulators, replies, seed=1)
         return narrowness(found.replies, OfflineEmbedder(), units=found.units)
 
@@ -181,7 +183,7 @@ def test_people_with_one_reply_a_state_are_compared_with_over_all_states_togethe
         return [ANSWERS[i] for i in rng.choice(5, size=count, p=shares)]
 
     even = [0.3, 0.25, 0.2, 0.1, 0.15]
-    states = [f"s{i}" for i in range(120)]
+    states = [f"s{i}" for i in range(100)]
     replies = {s: {"like": said(even, 4), "sharp": said(sharp, 4), "mute": []} for s in states}
     people = {s: said(even, 1) for s in states}
     found = narrowness(replies, OfflineEmbedder(), people, seed=2)

@@ -31,14 +31,14 @@ def world(
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 4.0])
 def test_known_gammas_are_recovered_and_covered_from_few_replies_a_state(gamma: float) -> None:
-    found = [sharpening(*world(seed, gamma), range(30), seed) for seed in range(12)]
+    found = [sharpening(*world(seed, gamma), range(30), seed) for seed in range(8)]
     assert all(found)
     middle = np.median([f.gamma for f in found if f])
     by_entropy = np.median([f.entropy_gamma for f in found if f])
-    assert middle == pytest.approx(gamma, rel=0.1)
+    assert middle == pytest.approx(gamma, rel=0.12)
     assert by_entropy == pytest.approx(gamma, rel=0.2)
-    # 95 % intervals: fewer than 9 of 12 would happen once in 400 times.
-    assert sum(f.low <= gamma <= f.high for f in found if f) >= 9
+    # 95 % intervals: fewer than 6 of 8 would happen once in 170 times.
+    assert sum(f.low <= gamma <= f.high for f in found if f) >= 6
 
 
 def test_a_simulator_equal_to_its_reference_has_gamma_1_and_one_twice_as_sharp_has_not() -> None:
@@ -82,16 +82,28 @@ def test_the_noise_of_the_reference_does_not_pull_gamma_down() -> None:
     """p_ref from 8 replies, plugged in with add-one smoothing, gives a γ far from the truth; integrated out not."""
     plugged, found = [], []
     grid = np.linspace(0.05, 6, 240)
-    for seed in range(6):
-        references, simulators = world(seed, 1.0, states=60, reference=8, replies=8, spread=0.3)
+    for seed in range(4):
+        references, simulators = world(seed, 1.0, states=50, reference=8, replies=8, spread=0.3)
         logs = np.log([(r + 1) / (r + 1).sum() for r in references])
         powered = grid[:, None, None] * logs
         log_q = powered - np.log(np.exp(powered).sum(axis=2, keepdims=True))
         plugged.append(grid[np.argmax((log_q * np.array(simulators)).sum(axis=(1, 2)))])
-        estimate = sharpening(references, simulators, range(60), seed)
+        estimate = sharpening(references, simulators, range(50), seed)
         found.append(estimate.gamma if estimate else np.nan)
     assert abs(np.median(found) - 1) < 0.15
     assert abs(np.median(plugged) - 1) > 0.3
+
+
+def test_clusters_that_nobody_hit_do_not_make_a_simulator_look_sharper() -> None:
+    """Only clusters with a reply exist for the estimator; what a sharp simulator leaves out must not be lost."""
+    gammas = []
+    for seed in range(4):
+        pairs = list(zip(*world(seed, 2.0, states=24, cells=20, spread=0.3), strict=True))
+        seen = [(r[r + x > 0], x[r + x > 0]) for r, x in pairs]
+        found = sharpening([r for r, _ in seen], [x for _, x in seen], range(24), seed)
+        assert found
+        gammas.append(found.gamma)
+    assert np.median(gammas) == pytest.approx(2, rel=0.2)
 
 
 def test_states_without_a_choice_or_without_replies_are_left_out() -> None:
@@ -119,7 +131,7 @@ def test_states_of_one_task_are_resampled_together() -> None:
 
 def test_pooled_counts_recover_gamma_from_one_reference_reply_a_state() -> None:
     inside, gammas = 0, []
-    for seed in range(8):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         p = rng.dirichlet(np.ones(8))
         q = p**2 / (p**2).sum()
@@ -130,7 +142,7 @@ def test_pooled_counts_recover_gamma_from_one_reference_reply_a_state() -> None:
         gammas.append(found.gamma)
         inside += found.low <= 2 <= found.high
     assert np.median(gammas) == pytest.approx(2, rel=0.2)
-    assert inside >= 6
+    assert inside >= 3
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:

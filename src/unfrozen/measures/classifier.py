@@ -21,7 +21,7 @@ from unfrozen.measures.fingerprint import FEATURES, Features
 Floats = npt.NDArray[np.float64]
 
 FOLDS = 5
-PERMUTATIONS = 500
+PERMUTATIONS = 200
 RIDGE = 1.0
 FEWEST_TALKS = 10
 _TELLING = 3
@@ -56,8 +56,7 @@ def two_sample_test(own: Features, reference: Features, seed: int = 0) -> TwoSam
     fold = _folds(tasks, labels, seed)
     if any(len(np.unique(labels[fold == f])) < 2 for f in range(FOLDS)):
         return None
-    random = generator(seed, "permutations")
-    shuffled = np.stack([labels, *(_permuted(labels, tasks, random) for _ in range(PERMUTATIONS))], axis=1)
+    shuffled = np.column_stack([labels, _permutations(labels, tasks, generator(seed, "permutations"))])
     aucs = _cross_validated(_design(plain), shuffled, fold)
     single = {name: float(_auc(plain[:, [i]], labels[:, None])[0]) for i, name in enumerate(FEATURES)}
     telling = sorted(single, key=lambda name: -abs(single[name] - 0.5))[:_TELLING]
@@ -91,18 +90,20 @@ def _folds(tasks: npt.NDArray[np.int64], labels: Floats, seed: int) -> npt.NDArr
     return fold_of[tasks]
 
 
-def _permuted(labels: Floats, tasks: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
-    permuted = labels.copy()
-    pure: list[npt.NDArray[np.int64]] = []
-    for task in range(int(tasks.max()) + 1):
-        rows = np.flatnonzero(tasks == task)
-        if 0 < labels[rows].sum() < len(rows):
-            permuted[rows] = random.permutation(labels[rows])
-        else:
-            pure.append(rows)
-    for rows, label in zip(pure, random.permutation([labels[rows[0]] for rows in pure]), strict=True):
-        permuted[rows] = label
-    return permuted
+def _permutations(labels: Floats, tasks: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
+    """Labels as they might have been, shape (talks, PERMUTATIONS)."""
+    share = np.bincount(tasks, weights=labels) / np.bincount(tasks)
+    pure = np.flatnonzero((share == 0) | (share == 1))
+    mixed = [np.flatnonzero(tasks == task) for task in np.flatnonzero((share > 0) & (share < 1))]
+    columns = []
+    for _ in range(PERMUTATIONS):
+        of_task = np.zeros(len(share))
+        of_task[pure] = random.permutation(share[pure])
+        column = of_task[tasks]
+        for rows in mixed:
+            column[rows] = random.permutation(labels[rows])
+        columns.append(column)
+    return np.stack(columns, axis=1)
 
 
 def _cross_validated(design: Floats, labels: Floats, fold: npt.NDArray[np.int64]) -> Floats:

@@ -106,7 +106,7 @@ IDENTITY = re.compile(
 )
 """Words of an assistant or a clerk in the user's mouth."""
 INSTRUCTIONS = re.compile(
-    r"\b(?:(?:my|the) (?:system )?(?:prompt|instructions|persona|role ?-?play|script)(?: (?:says?|said|is|are|tells?))?"
+    r"\b(?:my (?:system )?(?:prompt|instructions|persona|script)|(?:the|this|a) (?:system prompt|persona|role-?play)"
     r"|i (?:was|am|have been) (?:told|instructed|asked|supposed|programmed) to (?:act|play|pretend|role|be a|simulate)"
     r"|(?:simulated|simulating|pretending to be) (?:a |the )?(?:user|customer|persuadee|person)"
     r"|(?:as|in) (?:my|the) role (?:of|as)|my (?:secret|hidden) (?:goal|task)|i(?:'m| am) role-?playing)\b",

@@ -31,12 +31,15 @@ CAP = 20.0
 1 % of its chance: what lies beyond are the same replies."""
 GRID = np.expm1(np.linspace(0.0, np.log1p(CAP), 61))
 """Where the likelihood is computed; estimates are interpolated between."""
-POSTERIOR_DRAWS = 200
-ENTROPY_DRAWS = 50
+POSTERIOR_DRAWS = 128
+ENTROPY_DRAWS = 32
 BOOTSTRAP_DRAWS = 1000
 POOLED_BOOTSTRAP_DRAWS = 200
 POOLED_POSTERIOR_DRAWS = 100
 _CHANCES = np.linspace(0.0, 1.0, 257) ** 2
+_PRIOR_STEPS = 1.3 ** np.arange(-2, 3)
+_FITTED = 2
+"""Priors around the fitted one that a resample may prefer, and the place of the fitted one."""
 FEWEST_UNITS = 8
 """With fewer clusters of states a bootstrap interval is too narrow; the likelihood's own interval is given."""
 
@@ -79,27 +82,35 @@ def sharpening(
     ]
     if not rows:
         return None
-    prior = fit_prior([r for r, _, _ in rows])
-    tables = [
-        _state_table(r, x, prior, generator(seed, "p_ref", s), POSTERIOR_DRAWS) for s, (r, x, _) in enumerate(rows)
-    ]
+    # A state shows only the clusters that somebody replied with. Left at that, what a sharp simulator no longer says
+    # would be missing from its states, and γ too large: every state gets as many clusters as the richest one.
+    cells = max(len(r) for r, _, _ in rows)
+    references = [np.pad(r, (0, cells - len(r))) for r, _, _ in rows]
+    simulators = [np.pad(x, (0, cells - len(x))) for _, x, _ in rows]
+    priors = fit_prior(references) * _PRIOR_STEPS
     names = {unit: i for i, unit in enumerate(dict.fromkeys(u for _, _, u in rows))}
-    likelihood, surplus = np.zeros((2, len(names), len(GRID)))
-    for (log_likelihood, entropy_surplus), (_, _, unit) in zip(tables, rows, strict=True):
-        likelihood[names[unit]] += log_likelihood
-        surplus[names[unit]] += entropy_surplus
-    total = likelihood.sum(axis=0)
     n = len(names)
+    likelihood, surplus = np.zeros((2, len(priors), n, len(GRID)))
+    evidence = np.zeros((n, len(priors)))
+    for s, (r, x, (_, _, unit)) in enumerate(zip(references, simulators, rows, strict=True)):
+        for i, prior in enumerate(priors):
+            tables = _state_table(r, x, prior, generator(seed, "p_ref", s), POSTERIOR_DRAWS)
+            likelihood[i, names[unit]] += tables[0]
+            surplus[i, names[unit]] += tables[1]
+            evidence[names[unit], i] += _log_evidence(r, prior)
     weights = generator(seed, "bootstrap").multinomial(n, np.full(n, 1 / n), size=BOOTSTRAP_DRAWS)
+    refitted = np.argmax(weights @ evidence, axis=1)  # the prior is fitted anew in every resample
     few = n < FEWEST_UNITS
-    drawn = [_peak(row) for row in weights @ likelihood]
+    total = likelihood[_FITTED].sum(axis=0)
+    drawn = [_peak(w @ likelihood[i]) for w, i in zip(weights, refitted, strict=True)]
     low, high = _likelihood_interval(total) if few else np.quantile(drawn, [0.025, 0.975])
-    entropy_low, entropy_high = np.quantile([_crossing(row) for row in weights @ surplus], [0.025, 0.975])
+    by_entropy = [_crossing(w @ surplus[i]) for w, i in zip(weights, refitted, strict=True)]
+    entropy_low, entropy_high = np.quantile(by_entropy, [0.025, 0.975])
     return Sharpening(
         gamma=_peak(total),
         low=float(low),
         high=float(high),
-        entropy_gamma=_crossing(surplus.sum(axis=0)),
+        entropy_gamma=_crossing(surplus[_FITTED].sum(axis=0)),
         entropy_low=float(entropy_low),
         entropy_high=float(entropy_high),
         cap=CAP,
@@ -148,15 +159,16 @@ def fit_prior(counts: Sequence[Counts]) -> float:
     """The `a` of a symmetric Dirichlet prior over clusters, by maximum likelihood of the counts (in [0.05, 20])."""
 
     def loss(log_a: float) -> float:
-        a = float(np.exp(log_a))
-        return -sum(
-            float(special.gammaln(a * len(r)) - special.gammaln(a * len(r) + r.sum()))
-            + float(np.sum(special.gammaln(a + r) - special.gammaln(a)))
-            for r in counts
-        )
+        return -sum(_log_evidence(r, float(np.exp(log_a))) for r in counts)
 
     found = optimize.minimize_scalar(loss, bounds=(np.log(0.05), np.log(20.0)), method="bounded")
     return float(np.exp(found.x))
+
+
+def _log_evidence(r: Counts, a: float) -> float:
+    """Log of the Dirichlet-multinomial probability of counts, but for a constant."""
+    whole = special.gammaln(a * len(r)) - special.gammaln(a * len(r) + r.sum())
+    return float(whole + np.sum(special.gammaln(a + r) - special.gammaln(a)))
 
 
 def _pooled(r: Counts, x: Counts, prior: float, seed: int) -> tuple[float, float] | None:
