@@ -9,15 +9,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import airline
 import pytest
-import tomli_w
+from command import served
 from upstream import Upstream, serving
 
 from unfrozen.serving.turnlog import LoggedTurn, read_turns
@@ -26,26 +23,16 @@ TAU2 = os.environ.get("UNFROZEN_TAU2") or shutil.which("tau2")
 pytestmark = pytest.mark.skipif(TAU2 is None, reason="tau2 is not installed; name its command in UNFROZEN_TAU2")
 
 
-@contextmanager
-def served(upstream: Upstream, out: Path) -> Iterator[str]:
-    """`unfrozen serve` with Verbalized Sampling over an ensemble; its base URL."""
+def config(upstream: Upstream) -> dict[str, Any]:
+    """Verbalized Sampling over an ensemble."""
     models = {"customer": {"engine": "endpoint", "base_url": upstream.url, "model": airline.CUSTOMER}}
     people = {name: {"model": "customer", "max_tokens": 200} for name in ("ann", "bob", "cem")}
-    config = {"method": "ensemble", "models": models, "simulators": people, "verbalized": {"over": True}}
-    path = out / "users.toml"
-    path.write_text(tomli_w.dumps(config))
-    command = [sys.executable, "-m", "unfrozen", "serve", str(path), "--port", "0", "--out", str(out / "served")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[1]
-        finally:
-            process.terminate()
+    return {"method": "ensemble", "models": models, "simulators": people, "verbalized": {"over": True}}
 
 
 def play(domain: str, tasks: int, out: Path) -> tuple[list[dict[str, Any]], list[LoggedTurn]]:
     """tau2's simulations, and the server's log."""
-    with serving(Upstream(airline.answer)) as upstream, served(upstream, out) as url:
+    with serving(Upstream(airline.answer)) as upstream, served(config(upstream), out) as url:
         command = [str(TAU2), "run", "--domain", domain, "--num-tasks", str(tasks), "--max-steps", "30"]
         command += ["--agent-llm", f"openai/{airline.CLERK}", "--user-llm", "openai/unfrozen/ensemble"]
         for who, base in (("agent", upstream.url), ("user", url)):
