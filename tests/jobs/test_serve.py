@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -80,6 +81,16 @@ def test_a_config_for_serving_needs_models_and_simulators_only(tmp_path: Path) -
         "simulator/warm",
         "simulator/cold",
     ]
+
+
+def test_the_config_of_the_page_about_serving_serves_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
+    (config,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    (tmp_path / "simulators.toml").write_text(config)
+    assert served_names(tmp_path / "simulators.toml") == ["unfrozen/verbalized", "simulator/customer"]
 
 
 def test_a_training_config_serves_every_frozen_arm(tmp_path: Path) -> None:

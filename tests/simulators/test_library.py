@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +132,21 @@ def test_what_cannot_be_opened_leaves_no_thread_behind(monkeypatch: pytest.Monke
         pass
     user.close()
     assert threading.active_count() == before
+
+
+def test_the_code_of_the_page_about_the_library_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "library.md").read_text()
+    first, composition = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    with serving() as upstream:
+        local = first.replace("https://api.openai.com/v1", upstream.url).replace(', api_key_env="OPENAI_API_KEY"', "")
+        exec(local, {})
+    assert capsys.readouterr().out.strip()
+    names: dict[str, Any] = {"MySpeaker": lambda label: Says(lambda v, s: v.start.system[-15:], label)}
+    exec(composition, names)
+    with names["user"] as user:
+        reply = user.reply(FIRST)
+    assert reply.session.speaker.info.persona == "curt"
+    assert reply.text == "in three words."
 
 
 PINNED = {
