@@ -47,13 +47,13 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """Let SIGTERM and Ctrl-C set `stop`; a second one ends the process as it would without us."""
     loop = asyncio.get_running_loop()
 
-    def ask(number: signal.Signals) -> None:
+    def ask() -> None:
         stop.set()
         for one in _SIGNALS:
             loop.remove_signal_handler(one)
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, ask, number)
+        loop.add_signal_handler(number, ask)
     try:
         yield
     finally:

@@ -25,6 +25,7 @@ from unfrozen.serving.settings import ServeSection
 from unfrozen.serving.turnlog import LoggedTurn, TurnLog
 from unfrozen.simulators.sessions import Reply, Sessions
 from unfrozen.simulators.supply import Supply
+from unfrozen.simulators.verbalized import tool_names
 
 SESSION_HEADER = "X-Unfrozen-Session"
 """Names the conversation in a request; in every reply, the name to go on with."""
@@ -210,6 +211,7 @@ class Server:
                 ignored=asked.ignored,
                 reply=None if reply is None else reply.turn,
                 failure=None if problem is None else str(problem),
+                tools=tool_names(asked.tools),
             )
         )
 

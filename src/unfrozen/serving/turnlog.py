@@ -44,6 +44,8 @@ class LoggedTurn:
     ignored: tuple[str, ...]
     reply: Turn | None
     failure: str | None = None
+    tools: tuple[str, ...] = ()
+    """Names of the functions that the user could call."""
 
 
 _LINE = TypeAdapter(LoggedTurn)
