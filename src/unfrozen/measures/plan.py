@@ -175,7 +175,8 @@ def rates_from_pilot(observations: Sequence[Observation], agent: str) -> Rates:
     success, icc = _intraclass(train)
     if drops is None or any(d.components.trial is None for d in drops.each) or math.isnan(icc):
         raise UsageError("the pilot needs at least two complete trials of some task with every simulator")
-    success = min(max(success, 0.01), 0.99)
+    # Tasks whose trials all end alike are as far apart as can be told: at 1 the spread in logits has no end.
+    success, icc = min(max(success, 0.01), 0.99), min(icc, 0.95)
     between = float(np.mean([d.components.task for d in drops.each]))
     level = min(max(success - drops.pooled.inference.mean, 0.01), 0.99)
     spread = _spread(success, icc)
