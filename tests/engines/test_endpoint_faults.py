@@ -22,6 +22,7 @@ from unfrozen.core.errors import ContextTooLong, EpisodeError, UsageError
 from unfrozen.engines.endpoint import Answer, Endpoint, Ledger
 from unfrozen.engines.endpoint.answers import read_completion, same_model, split_reasoning
 from unfrozen.engines.endpoint.failures import retry_after
+from unfrozen.engines.endpoint.transport import without_key
 
 
 @pytest.mark.parametrize("fault", TRANSPORT_FAULTS)
@@ -407,6 +408,23 @@ def test_a_key_that_the_server_repeats_reaches_no_log_and_no_error(
         answer = asyncio.run(run())
     assert answer.message.content == "Your key is ***."
     assert KEY not in caplog.text
+
+
+def test_a_placeholder_that_a_local_server_wants_for_a_key_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "EMPTY")
+
+    async def run() -> Answer:
+        async with (
+            Upstream(lambda _: "The shelf is EMPTY.") as server,
+            aclosing(Endpoint(spec(server.url, api_key_env="MY_KEY"))) as endpoint,
+        ):
+            return await ask(endpoint)
+
+    assert asyncio.run(run()).message.content == "The shelf is EMPTY."
+
+
+def test_a_key_is_found_in_either_spelling_of_its_slashes() -> None:
+    assert without_key(rb"a/long/secret/key a\/long\/secret\/key", "a/long/secret/key", 200) == b"*** ***"
 
 
 @pytest.mark.parametrize(

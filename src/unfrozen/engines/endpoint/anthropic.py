@@ -11,7 +11,7 @@ from unfrozen.core.messages import Message, ToolCall
 from unfrozen.engines.endpoint.answers import Answer, Usage, count, split_reasoning
 from unfrozen.engines.endpoint.failures import Late, Passing, Unsent
 from unfrozen.engines.endpoint.spec import EndpointSpec
-from unfrozen.engines.endpoint.transport import Reply
+from unfrozen.engines.endpoint.transport import Reply, without_key
 
 _FINISH = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 _TOOL_CHOICE = {"none": "none", "auto": "auto", "required": "any"}
@@ -69,9 +69,8 @@ class AnthropicTransport:
         await self._client.close()
 
     def _reply(self, response: Any) -> Reply:
-        data: bytes = response.content
-        safe = data.replace(self._key.encode(), b"***") if self._key else data
-        return Reply(response.status_code, response.headers, safe)
+        status = int(response.status_code)
+        return Reply(status, response.headers, without_key(response.content, self._key, status))
 
 
 def to_messages_api(body: Mapping[str, Any]) -> dict[str, Any]:

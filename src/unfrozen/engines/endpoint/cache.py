@@ -25,6 +25,7 @@ from unfrozen.core.files import disk_errors
 
 _LOG = logging.getLogger(__name__)
 _VERSION = 1
+_HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PATIENCE = 1.0
 """Seconds to wait for another process's write; the event loop waits with us."""
 
@@ -52,7 +53,7 @@ class ResponseCache:
                 return None
             return json.loads(zstandard.ZstdDecompressor().decompress(row[0]))
         except (sqlite3.Error, zstandard.ZstdError, ValueError) as error:
-            self._give_up("read", error)
+            self._failed("read", error)
             return None
 
     def put(self, key: bytes, answer: Any) -> None:
@@ -62,13 +63,8 @@ class ResponseCache:
         data = self._squeeze.compress(json.dumps(answer).encode())
         try:
             self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, data))
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                _LOG.warning("the response cache %s is busy; one answer was not kept", self.path)
-                return
-            self._give_up("write", error)
         except sqlite3.Error as error:
-            self._give_up("write", error)
+            self._failed("write", error)
 
     def close(self) -> None:
         """Close the file."""
@@ -96,7 +92,11 @@ class ResponseCache:
             raise
         return db
 
-    def _give_up(self, action: str, error: Exception) -> None:
+    def _failed(self, action: str, error: Exception) -> None:
+        """Go on: without this answer where another process holds the file, without the file where it is broken."""
+        if isinstance(error, sqlite3.Error) and error.sqlite_errorcode & 0xFF in _HELD:
+            _LOG.warning("the response cache %s is busy: could not %s one answer", self.path, action)
+            return
         _LOG.warning("the response cache %s: cannot %s (%s); going on without it", self.path, action, error)
         self.close()
 

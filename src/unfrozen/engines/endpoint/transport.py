@@ -22,6 +22,8 @@ from unfrozen.engines.endpoint.spec import EndpointSpec
 
 MOST_BYTES = 32 * 2**20
 """A longer answer is not one."""
+_LEAST_SECRET = 12
+"""Characters of a key that is worth keeping secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class OpenAITransport:
 
     def __init__(self, spec: EndpointSpec, key: str | None) -> None:
         self._spec = spec
-        self._key = key.encode() if key else None
+        self._key = key
         self._url = spec.base_url.rstrip("/") + "/chat/completions"
         self._session: aiohttp.ClientSession | None = None
 
@@ -81,7 +83,7 @@ class OpenAITransport:
         except (aiohttp.ClientError, ValueError, OSError) as error:
             cause = self._line(str(error) or type(error).__name__)
             raise Passing(f"{spec.base_url} broke off: {cause}") from None
-        return Reply(response.status, response.headers, data.replace(self._key, b"***") if self._key else data)
+        return Reply(response.status, response.headers, without_key(data, self._key, response.status))
 
     def read(self, record: Any) -> Answer:
         """Read a chat completion."""
@@ -101,14 +103,27 @@ class OpenAITransport:
         spec = self._spec
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
-            headers={"Authorization": f"Bearer {self._key.decode()}"} if self._key else None,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else None,
             # The two others are ours: aiohttp knows of no time to the first byte.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(spec.connect_timeout, spec.timeout)),
             proxy=_proxy(spec.base_url),
         )
 
     def _line(self, text: str) -> str:
-        return " ".join((text.replace(self._key.decode(), "***") if self._key else text).split())[:200]
+        return " ".join((text.replace(self._key, "***") if self._key else text).split())[:200]
+
+
+def without_key(data: bytes, key: str | None, status: int) -> bytes:
+    """A body without the key that the server may have repeated, in either spelling of a slash that JSON knows.
+
+    What a model says is searched for real keys only: to replace the "EMPTY" that some servers want for one would
+    change replies.
+    """
+    if key is None or (status == 200 and len(key) < _LEAST_SECRET):
+        return data
+    for spelling in (key, key.replace("/", "\\/")):
+        data = data.replace(spelling.encode(), b"***")
+    return data
 
 
 async def _read(response: aiohttp.ClientResponse, spec: EndpointSpec) -> bytes:
