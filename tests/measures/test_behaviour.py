@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +106,7 @@ def test_an_end_before_the_matter_is_settled_is_early() -> None:
     assert "early_end" not in names(settled)
     assert "early_end" in names(at_once)
     assert "early_end" in names(only_turn)
+    assert "early_end" not in names(replace(only_turn, cut=True))
     assert "early_end" not in names(talk("Would you donate?", "Yes, a dollar.", "Thanks!"))
 
 

@@ -34,7 +34,8 @@ RULES: Mapping[str, str] = {
     "goal_leak": f"a turn with {LEAK_WORDS} words in a row from the user's own instructions that the agent has not "
     "said before, or that speaks of its prompt, instructions or role",
     "early_end": f"the user's last turn says good-bye or stop, and is one of its first {EARLY_TURNS}, or answers a "
-    "question of the agent's (other than whether there is anything else); or the talk ends with the user's only turn",
+    "question of the agent's (other than whether there is anything else); or the talk ends with the user's only turn "
+    "and no limit ended it",
     "repetition": "a turn of which 80 % of the word triples stand in one earlier turn of the user's",
     "echo": "a turn of which 80 % of the word triples stand in one earlier turn of the agent's",
     "agrees_always": f"at least {AGREEING_TURNS} answers to the agent, {AGREEING_SHARE:.0%} of them beginning with "
@@ -84,7 +85,7 @@ def find_faults(talk: Talk, goal: str = "") -> list[Fault]:
         if rule(talk.said[i][1], talk.said[:i], goal)
     ]
     for name, whole in _TALK_RULES.items():
-        place = whole(talk.said, user) if user else None
+        place = whole(talk, user) if user else None
         if place is not None:
             found.append(Fault(name, talk.places[place], talk.said[place][1]))
     return found
@@ -134,10 +135,10 @@ def _repeats(role: Role) -> Callable[[str, Sequence[Said], str], bool]:
     return lambda text, before, goal: repeats(text, (said for speaker, said in before if speaker == role))
 
 
-def _early_end(said: Sequence[Said], user: Sequence[int]) -> int | None:
-    last = user[-1]
+def _early_end(talk: Talk, user: Sequence[int]) -> int | None:
+    said, last = talk.said, user[-1]
     text = said[last][1]
-    if len(user) == 1 and last == len(said) - 1 and last > 0:
+    if len(user) == 1 and 0 < last == len(said) - 1 and not talk.cut:
         return last
     if not patterns.GOODBYE.search(text):
         return None
@@ -148,7 +149,8 @@ def _early_end(said: Sequence[Said], user: Sequence[int]) -> int | None:
     return last if pending else None
 
 
-def _agrees_always(said: Sequence[Said], user: Sequence[int]) -> int | None:
+def _agrees_always(talk: Talk, user: Sequence[int]) -> int | None:
+    said = talk.said
     answers = [i for i in user if i > 0]
     if len(answers) < AGREEING_TURNS:
         return None
@@ -159,7 +161,8 @@ def _agrees_always(said: Sequence[Said], user: Sequence[int]) -> int | None:
     return assents[0] if len(assents) >= AGREEING_SHARE * len(answers) else None
 
 
-def _all_at_once(said: Sequence[Said], user: Sequence[int]) -> int | None:
+def _all_at_once(talk: Talk, user: Sequence[int]) -> int | None:
+    said = talk.said
     if len(user) < LOADED_TURNS:
         return None
     first = said[user[0]][1]
@@ -184,7 +187,7 @@ _TURN_RULES: Mapping[str, Callable[[str, Sequence[Said], str], bool]] = {
     "repetition": _repeats("user"),
     "echo": _repeats("agent"),
 }
-_TALK_RULES: Mapping[str, Callable[[Sequence[Said], Sequence[int]], int | None]] = {
+_TALK_RULES: Mapping[str, Callable[[Talk, Sequence[int]], int | None]] = {
     "early_end": _early_end,
     "agrees_always": _agrees_always,
     "all_at_once": _all_at_once,

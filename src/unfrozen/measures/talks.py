@@ -22,7 +22,8 @@ class Talk:
     said: tuple[Said, ...]
     places: tuple[int, ...]
     """For each of `said` its place among all turns of the episode."""
-    success: bool | None = None
+    cut: bool = False
+    """A limit of the environment ended the talk, and none of the parties did."""
 
     def turns(self, role: Role) -> list[str]:
         """What one party said, in order."""
@@ -43,7 +44,7 @@ def talk_of(episode: Episode) -> Talk:
         cluster=episode.task.cluster,
         said=tuple(said for _, said in rows),
         places=tuple(place for place, _ in rows),
-        success=None if episode.outcome is None else episode.outcome.success,
+        cut=episode.outcome is not None and episode.outcome.truncated,
     )
 
 
