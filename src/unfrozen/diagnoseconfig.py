@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -114,6 +114,9 @@ class DiagnoseConfig(Settings):
     """The agent that is diagnosed."""
     baseline: TestedAgent | None = None
     """The same agent before training, if there is one: what separates a harder simulator from collapse."""
+    checkpoints: dict[Annotated[str, Field(pattern=NAME_PATTERN)], str] = {}  # noqa: RUF012 (frozen by pydantic)
+    """Adapters of the agent to choose among, as in `agent.adapter`, by label: with `--validation` they are played in
+    place of `agent.adapter`, and the one with the best held-out success is named. Not read otherwise."""
     simulators: dict[str, SpeakerSettings]
     """Simulators by name."""
     roles: RolesSection
@@ -139,6 +142,10 @@ class DiagnoseConfig(Settings):
                 named(f"{key}.model", (speaker.model,), self.models, "models")
             if speaker.adapter is not None and speaker.on_endpoint(self.models):
                 raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
+        if self.checkpoints and (not self.agent.has_model or self.on_endpoint(self.agent)):
+            raise ValueError("checkpoints are adapters of a local model, and no such model plays the agent")
+        if taken := {"agent", "baseline", "do-nothing"} & self.checkpoints.keys():
+            raise ValueError(f"checkpoints.{min(taken)}: the label means somebody else; choose another")
         seen: dict[str, str] = {}
         for role in ROLES:
             names = self.names(role)
@@ -160,10 +167,14 @@ class DiagnoseConfig(Settings):
         """Whether a role is played by an endpoint."""
         return speaker.on_endpoint(self.models)
 
-    def tested(self) -> Mapping[str, TestedAgent]:
-        """The agents to be measured, by the label they have in records: the agent, and its baseline if given."""
-        baseline = {} if self.baseline is None else {"baseline": self.baseline}
-        return {"agent": self.agent, **baseline}
+    def tested(self, role: Split) -> Mapping[str, TestedAgent]:
+        """The agents that are played with held-out simulators of `role`, by the label they have in records."""
+        agents = {"agent": self.agent}
+        if role == "validation" and self.checkpoints:
+            agents = {
+                label: self.agent.model_copy(update={"adapter": folder}) for label, folder in self.checkpoints.items()
+            }
+        return agents | ({} if self.baseline is None else {"baseline": self.baseline})
 
 
 def load_diagnosis(path: Path) -> DiagnoseConfig:

@@ -188,10 +188,10 @@ def test_the_test_simulators_are_opened_once_and_a_second_agent_is_told_so(chair
     diagnose(chairs(), tmp_path / "first")
     assert len((tmp_path / BOOK).read_text().splitlines()) == 1, "a job that is resumed opens nothing anew"
     second = diagnose(chairs(**OVER_FITTED), tmp_path / "second").summary
-    assert [o["run"] for o in second["opened"]["earlier"]] == [str(tmp_path / "first")]
+    assert [o["run"] for o in second["opened"]["earlier"]] == ["first"]
     assert any("opened before: 1 other agent" in caveat for caveat in second["verdict"]["caveats"])
     again = diagnose(chairs(), tmp_path / "third").summary
-    assert [o["run"] for o in again["opened"]["earlier"]] == [str(tmp_path / "second")], "its own opening is no other's"
+    assert [o["run"] for o in again["opened"]["earlier"]] == ["second"], "its own opening is no other's"
 
 
 def test_validation_never_meets_the_test_simulators(chairs: Make, tmp_path: Path) -> None:
@@ -268,9 +268,6 @@ def test_the_command_prints_success_with_each_simulator_and_exits_with_3_on_coll
     assert "error: agent.callable: 'colours:gone' cannot be loaded: AttributeError" in wrong.stderr
     dry = run("diagnose", str(file), "--dry-run")
     assert "108 episodes" in dry.stdout
-    planned = run("plan", "runs/chairs", "--drop", "0.2")
-    assert planned.returncode == 0, planned.stderr
-    assert "rates of runs/chairs" in planned.stdout
 
 
 def test_a_plan_says_what_a_drop_costs_in_episodes_and_refuses_what_is_no_pilot(tmp_path: Path) -> None:
@@ -282,3 +279,12 @@ def test_a_plan_says_what_a_drop_costs_in_episodes_and_refuses_what_is_no_pilot(
     )
     with pytest.raises(UsageError, match="not the folder of a diagnosis"):
         plan(tmp_path)
+
+
+def test_a_plan_from_a_pilot_takes_its_rates_tasks_and_simulators(chairs: Make, tmp_path: Path) -> None:
+    diagnose(chairs(**OVER_FITTED, **{"tasks.trials": 2}), tmp_path / "pilot")
+    found = plan(tmp_path / "pilot", drop=0.2)
+    assert found.plan.rates.success == pytest.approx(10 / 12)
+    assert {option.design.held_out for option in found.plan.options} <= {2}
+    assert all(option.design.tasks <= 36 for option in found.plan.options)
+    assert f"rates of {tmp_path / 'pilot'}" in next(iter(found.lines()))

@@ -64,3 +64,27 @@ def test_an_adapter_of_a_run_or_of_a_folder_is_diagnosed_beside_its_start(tmp_pa
     assert summary["agents"]["agent"]["adapter"] == "agent@0"
     assert summary["agents"]["baseline"]["adapter"] is None
     assert summary["verdict"]["contrast"] == "difference in differences"
+
+
+def test_checkpoints_are_compared_on_validation_simulators_and_the_best_is_named(tmp_path: Path) -> None:
+    config = lab(
+        **{
+            "agent": {"model": "main", "max_tokens": 16},
+            "checkpoints": {"early": "lab:birch", "late": "lab:cedar"},
+            "roles.test": ["dune", "uniform"],
+            "roles.validation": ["grove"],
+            "tasks.count": 8,
+            "narrowness.states": 0,
+        }
+    )
+    summary = diagnose(config, tmp_path / "run", validation=True).summary
+    chosen = summary["checkpoints"]
+    assert set(chosen["each"]) == {"early", "late"}
+    held_out = {label: row["drop"]["held_out"] for label, row in chosen["each"].items()}
+    assert held_out[chosen["best"]] == max(held_out.values())
+    assert [row["best_is_better_by"] is None for label, row in chosen["each"].items()] == [
+        label == chosen["best"] for label in chosen["each"]
+    ]
+    assert f"checkpoint '{chosen['best']}' has the best held-out success of 2" in summary["verdict"]["sentence"]
+    assert set(summary["agents"]) == {"early", "late", "do-nothing"}
+    assert "Checkpoints to choose among" in (tmp_path / "run" / "report.html").read_text()

@@ -76,6 +76,11 @@ class HumanTalk:
         ]
 
 
+def has_human_talks(environment: Environment, split: Split) -> bool:
+    """Whether the environment knows conversations of people in a split."""
+    return isinstance(environment, PersuasionEnvironment) and bool(environment.dialogues(split))
+
+
 async def corpus_talks(environment: Environment, role: Role, split: Split, keep: Keep) -> list[HumanTalk]:
     """The human talks of an environment's split, as `role` lived them, in the environment's order.
 

@@ -27,6 +27,7 @@ from unfrozen.core.rundir import RunDirectory
 from unfrozen.core.seeds import derive_seed
 from unfrozen.core.traces import AdapterRef
 from unfrozen.diagnoseconfig import DiagnoseConfig, TestedAgent
+from unfrozen.environments.human import has_human_talks
 from unfrozen.environments.protocol import Environment, Judged
 from unfrozen.environments.registry import adapter_folder, open_environment
 from unfrozen.jobs import assembly
@@ -38,12 +39,14 @@ from unfrozen.jobs.progress import Silent, Watcher
 from unfrozen.jobs.spending import discard_journal, open_spending, spent
 from unfrozen.jobs.summary import manifest, now
 from unfrozen.measures.behaviour import Behaviour, behaviour
+from unfrozen.measures.distributions import compare_donations
 from unfrozen.measures.embeddings import Embedder, EndpointEmbedder, OfflineEmbedder
 from unfrozen.measures.narrowness import Narrowness, narrowness
 from unfrozen.measures.observations import from_episodes
 from unfrozen.measures.panel import refuse_mixed_panel
 from unfrozen.measures.states import Resampled, human_states, pick_states, resample
 from unfrozen.measures.talks import human_talks, user_goals
+from unfrozen.measures.verdict import Diagnosis
 from unfrozen.measures.verdict import diagnose as infer
 from unfrozen.report import write_diagnosis
 from unfrozen.rollout.rollout import RolloutSettings
@@ -104,24 +107,14 @@ def diagnose(
             log.forget(lambda episode: episode.failure is not None)
         played = asyncio.run(_play(config, role, run.path, log, watch or Silent()))
         _refuse_silence(played.episodes)
-        diagnosis = infer(
-            from_episodes(played.episodes, roles_of(config, role)),
-            AGENT,
-            BASELINE if config.baseline else None,
-            DO_NOTHING if config.tasks.do_nothing else None,
-            config.question.margin,
-            role,
-            played.tasks_available,
-            config.seed,
-            level=1 - config.question.alpha,
-        )
         summary = diagnosis_summary(
             config,
             role,
-            diagnosis,
+            _infer(config, role, played),
             played.episodes,
             _narrowness(config, played),
             _behaviour(config, role, played),
+            _donations(played),
             played.opened,
             spent(config.spend, path),
             time.monotonic() - began,
@@ -132,11 +125,31 @@ def diagnose(
     return DiagnosisResult(path, summary)
 
 
+def _infer(config: DiagnoseConfig, role: Split, played: Played) -> dict[str, Diagnosis]:
+    """What was found of each agent that is tested: one, or the checkpoints."""
+    observations = from_episodes(played.episodes, roles_of(config, role))
+    return {
+        label: infer(
+            observations,
+            label,
+            BASELINE if config.baseline else None,
+            DO_NOTHING if config.tasks.do_nothing else None,
+            config.question.margin,
+            role,
+            played.tasks_available,
+            config.seed,
+            level=1 - config.question.alpha,
+        )
+        for label in config.tested(role)
+        if label != BASELINE
+    }
+
+
 async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeLog, watch: Watcher) -> Played:
     """Play what is missing, and ask the simulators for replies to the same dialogue states."""
     async with aclosing(assemble(config, role, folder)) as cast:
         tasks, available = tasks_of(config, role, cast.environment)
-        arms = await _arms(config, cast)
+        arms = await _arms(config, role, cast)
         simulators = {name: await cast.simulator(name) for name in roles_of(config, role)}
         opened = _open(config, cast, folder) if role == "test" else None
         wanted = pairs(arms, simulators, tasks, config.seed)
@@ -186,10 +199,10 @@ def roles_of(config: DiagnoseConfig, role: Split) -> dict[str, Split]:
     return {name: each for each in roles for name in config.names(each)}
 
 
-async def _arms(config: DiagnoseConfig, cast: assembly.Casting) -> list[Arm]:
+async def _arms(config: DiagnoseConfig, role: Split, cast: assembly.Casting) -> list[Arm]:
     arms = [
         Arm(await tested_agent(cast, label, settings), config.tasks.trials)
-        for label, settings in config.tested().items()
+        for label, settings in config.tested(role).items()
     ]
     if config.tasks.do_nothing:
         arms.append(Arm(DoNothing(DO_NOTHING), min(config.tasks.do_nothing, config.tasks.trials)))
@@ -227,7 +240,7 @@ def _open(config: DiagnoseConfig, cast: assembly.Casting, folder: Path) -> Opene
     )
     opening = Opening(
         now(),
-        str(folder),
+        folder.name,
         cast.environment.name,
         tuple(sorted(f"{cast.family(name)}/{name}" for name in config.roles.test)),
         identity(who, model, weights=weights_of(config.agent)),
@@ -259,12 +272,14 @@ async def _resample(
     if not section.states:
         return None, {}
     people: Mapping[str, Sequence[str]] = {}
-    if cast.environment.human_outcomes():
+    if has_human_talks(cast.environment, "test"):
         states, people = await human_states(cast.environment, section.states, seed)
     else:
         if isinstance(cast.environment, Judged):
             cast.environment.connect_judge(no_verdict)  # an episode is replayed for its states, not for its score
-        states = await pick_states(cast.environment, _of_agent(config, episodes), section.states, seed)
+        # What the agent was trained on: its own talks with its training simulators.
+        own = [e for e in _of_agents(episodes) if e.simulator.label in config.roles.train]
+        states = await pick_states(cast.environment, own, section.states, seed)
     if not states:
         return None, {}
     await cast.flush()
@@ -276,9 +291,9 @@ async def no_verdict(messages: Sequence[Message], seed: int) -> str:
     return '{"success": false, "reason": "replayed"}'
 
 
-def _of_agent(config: DiagnoseConfig, episodes: Sequence[Episode]) -> list[Episode]:
-    """The agent's episodes with its training simulators: the states that it was trained on."""
-    return [e for e in episodes if e.agent.label == AGENT and e.simulator.label in config.roles.train]
+def _of_agents(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes of those who are tested, without the baseline's and of doing nothing."""
+    return [e for e in episodes if e.agent.label not in (BASELINE, DO_NOTHING)]
 
 
 def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
@@ -292,10 +307,20 @@ def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
 def _behaviour(config: DiagnoseConfig, role: Split, played: Played) -> Behaviour:
     """How each simulator behaved as a user in the agent's episodes."""
     environment = played.environment
-    mine = [e for e in played.episodes if e.agent.label == AGENT]
-    people = asyncio.run(human_talks(environment)) if environment.human_outcomes() else []
+    mine = _of_agents(played.episodes)
+    people = asyncio.run(human_talks(environment)) if has_human_talks(environment, "test") else []
     by_simulator = {name: [e for e in mine if e.simulator.label == name] for name in roles_of(config, role)}
     return behaviour(by_simulator, people, user_goals(environment, mine), config.seed)
+
+
+def _donations(played: Played) -> dict[str, Any]:
+    """For each simulator what it gave in the talks of those who are tested, beside what people gave."""
+    human = played.environment.human_outcomes().get("donation")
+    given: dict[str, list[float]] = {}
+    for episode in _of_agents(played.episodes):
+        if episode.outcome is not None and "donation" in episode.outcome.metrics:
+            given.setdefault(episode.simulator.label, []).append(episode.outcome.metrics["donation"])
+    return {name: compare_donations(amounts, human).summary() for name, amounts in given.items()} if human else {}
 
 
 def _refuse_silence(episodes: Sequence[Episode]) -> None:

@@ -16,25 +16,35 @@ from unfrozen.jobs.recording import mean_metrics
 from unfrozen.jobs.summary import hardware, now, transcript
 from unfrozen.measures.behaviour import Behaviour
 from unfrozen.measures.drop import Drop, Drops
-from unfrozen.measures.intervals import Estimate
+from unfrozen.measures.intervals import Estimate, paired_difference
 from unfrozen.measures.narrowness import Narrowness
+from unfrozen.measures.panel import paired_successes, panel_result
 from unfrozen.measures.verdict import Diagnosis
 
 
 def diagnosis_summary(
     config: DiagnoseConfig,
     role: Split,
-    diagnosis: Diagnosis,
+    diagnoses: Mapping[str, Diagnosis],
     episodes: Sequence[Episode],
     narrowness: Narrowness | None,
     behaviour: Behaviour,
+    donations: Mapping[str, Any],
     opened: Opened | None,
     spend: Mapping[str, Any] | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """Everything that the terminal, the report and a pipeline read."""
+    """Everything that the terminal, the report and a pipeline read.
+
+    `diagnoses` holds one agent, or the checkpoints to choose among: then the numbers are those of the best.
+    """
+    best = max(diagnoses, key=lambda label: _held_out(diagnoses[label]))
+    diagnosis = diagnoses[best]
     verdict = diagnosis.verdict
+    choice = f"checkpoint {best!r} has the best held-out success of {len(diagnoses)}: " if len(diagnoses) > 1 else ""
     caveats = [*verdict.caveats, *([opened.sentence] if opened and opened.earlier else [])]
+    if role == "validation":
+        caveats.append("a number on validation simulators is for choosing: test the choice once on others")
     summary = {
         "job": "diagnose",
         "name": config.name,
@@ -46,7 +56,7 @@ def diagnosis_summary(
         "verdict": {
             "collapsed": {"collapse": True, "no collapse detected": False}.get(verdict.word),
             "word": verdict.word,
-            "sentence": verdict.sentence,
+            "sentence": f"{choice}{verdict.sentence}",
             "caveats": caveats,
             "contrast": verdict.contrast,
             "margin": verdict.margin,
@@ -67,6 +77,7 @@ def diagnosis_summary(
             "episodes": len(episodes),
         },
         "agents": _agents(episodes),
+        "checkpoints": _checkpoints(best, diagnoses, episodes) if len(diagnoses) > 1 else None,
         "simulators": {
             row.simulator: {
                 "role": row.role,
@@ -87,6 +98,7 @@ def diagnosis_summary(
         "failures": _failures(episodes),
         "narrowness": None if narrowness is None else narrowness.to_json(),
         "behaviour": behaviour.to_json(),
+        "donations": donations,
         "spend": spend,
     }
     # As it is read back: lists, and no number that is none.
@@ -98,6 +110,27 @@ def diagnosis_transcripts(episodes: Sequence[Episode]) -> Iterator[dict[str, Any
     """The episodes as the report's transcript browser shows them."""
     for episode in episodes:
         yield transcript(episode, episode.agent.label, "diagnosis")
+
+
+def _held_out(diagnosis: Diagnosis) -> float:
+    return -1.0 if diagnosis.drop is None else diagnosis.drop.pooled.held_out
+
+
+def _checkpoints(best: str, diagnoses: Mapping[str, Diagnosis], episodes: Sequence[Episode]) -> dict[str, Any]:
+    """Each checkpoint's success, and how much better the best is held out, paired by simulator, task and trial."""
+    held_out = {row.simulator for row in diagnoses[best].successes if row.role != "train"}
+    met = [e for e in episodes if e.simulator.label in held_out]
+    results = {label: panel_result([e for e in met if e.agent.label == label]) for label in diagnoses}
+    rows = {}
+    for label, diagnosis in diagnoses.items():
+        ahead, behind, clusters = paired_successes(results[best], results[label])
+        better = paired_difference(ahead, behind, clusters) if clusters and label != best else None
+        rows[label] = {
+            "drop": _drops(diagnosis.drop),
+            "word": diagnosis.verdict.word,
+            "best_is_better_by": None if better is None else {"mean": better.mean, "interval": better.interval},
+        }
+    return {"best": best, "each": rows}
 
 
 def _agents(episodes: Sequence[Episode]) -> dict[str, Any]:

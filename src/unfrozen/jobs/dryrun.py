@@ -76,7 +76,7 @@ async def _dry_run(config: DiagnoseConfig, role: Split) -> DryRun:
         judge = cast.environment.judge if isinstance(cast.environment, Judged) else None
     users = [config.simulators[name] for name in roles_of(config, role)]
     section = config.tasks
-    arms: list[tuple[SpeakerSettings | None, int]] = [(agent, section.trials) for agent in config.tested().values()]
+    arms: list[tuple[SpeakerSettings | None, int]] = [(agent, section.trials) for agent in config.tested(role).values()]
     arms += [(None, min(section.do_nothing, section.trials))] if section.do_nothing else []
     played = len(tasks) * sum(trials for _, trials in arms)
     states = min(config.narrowness.states, STATES_PER_TASK * len(tasks))

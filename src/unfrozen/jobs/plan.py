@@ -11,7 +11,7 @@ from unfrozen.core.episodes import Episode, Split
 from unfrozen.core.errors import UsageError
 from unfrozen.diagnoseconfig import DiagnoseConfig, load_diagnosis
 from unfrozen.environments.registry import open_environment
-from unfrozen.jobs.diagnose import AGENT, BASELINE, roles_of, tasks_of
+from unfrozen.jobs.diagnose import BASELINE, roles_of, tasks_of
 from unfrozen.measures.observations import from_episodes
 from unfrozen.measures.plan import Plan, PowerEstimate, Rates, make_plan, rates_from_pilot
 
@@ -63,7 +63,8 @@ def plan(
     rates, source = Rates(), "assumed rates"
     if pilot is not None:
         config, role, episodes = _read_pilot(pilot)
-        rates = rates_from_pilot(from_episodes(episodes, roles_of(config, role)), AGENT)
+        tested = [label for label in config.tested(role) if label != BASELINE]
+        rates = rates_from_pilot(from_episodes(episodes, roles_of(config, role)), tested[0])
         source = f"rates of {pilot}"
         question = config.question
         drop, power = drop or question.margin, power or question.power

@@ -28,6 +28,7 @@ REPEATS = 2_000
 PLAYED = 400_000
 """Tasks that a plan simulates for one design, to answer within seconds: large designs are repeated less often."""
 TRIALS = (1, 2, 4, 8, 16)
+_WIDEST = 50.0
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -175,8 +176,7 @@ def rates_from_pilot(observations: Sequence[Observation], agent: str) -> Rates:
     success, icc = _intraclass(train)
     if drops is None or any(d.components.trial is None for d in drops.each) or math.isnan(icc):
         raise UsageError("the pilot needs at least two complete trials of some task with every simulator")
-    # Tasks whose trials all end alike are as far apart as can be told: at 1 the spread in logits has no end.
-    success, icc = min(max(success, 0.01), 0.99), min(icc, 0.95)
+    success = min(max(success, 0.01), 0.99)
     between = float(np.mean([d.components.task for d in drops.each]))
     level = min(max(success - drops.pooled.inference.mean, 0.01), 0.99)
     spread = _spread(success, icc)
@@ -280,13 +280,16 @@ def _level(success: float, spread: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _spread(success: float, icc: float) -> float:
-    """The standard deviation of logits that gives this intraclass correlation."""
+    """The standard deviation of logits that gives this intraclass correlation, as far as quadrature can tell: where
+    nearly every task always ends alike, the widest that it can."""
 
     def gap(spread: float) -> float:
         p = special.expit(_level(success, spread) + spread * _NODES)
         return float(_WEIGHTS @ (p - success) ** 2) - icc * success * (1 - success)
 
-    return 0.0 if icc == 0 else float(optimize.brentq(gap, 0.0, 50.0))
+    if icc == 0:
+        return 0.0
+    return _WIDEST if gap(_WIDEST) <= 0 else float(optimize.brentq(gap, 0.0, _WIDEST))
 
 
 def _variance_of_difference(own: float, other: float, spread: float, noise: float) -> float:

@@ -13,7 +13,13 @@ from typing import Any
 from unfrozen.report import reading
 from unfrozen.report.charts import nice_ticks
 from unfrozen.report.diagnosis_reading import ROLE_NAMES, drop_line, points
-from unfrozen.report.diagnosis_tables import behaviour_tables, fault_rows, narrowness_table
+from unfrozen.report.diagnosis_tables import (
+    behaviour_tables,
+    checkpoint_table,
+    donation_table,
+    fault_rows,
+    narrowness_table,
+)
 from unfrozen.report.html import fill, write_page
 from unfrozen.report.reading import MISSING, interval, mapping, number, sequence
 from unfrozen.report.tables import Cell, Heading, Row, Table
@@ -82,6 +88,8 @@ def render_diagnosis(summary: Mapping[str, Any], episodes: Iterable[Mapping[str,
         opened=str(mapping(summary.get("opened")).get("sentence") or ""),
         narrowness=narrowness_table(summary),
         states=mapping(summary.get("narrowness")),
+        checkpoints=checkpoint_table(summary),
+        donations=donation_table(summary),
         behaviour=behaviour_tables(summary),
         reference=str(mapping(summary.get("behaviour")).get("reference") or ""),
         faults=fault_rows(summary),

@@ -33,6 +33,24 @@ def drop_line(found: Mapping[str, Any]) -> str:
     return f"{points(found.get('drop'))} points" + (f" [{points(ends[0])}, {points(ends[1])}]" if ends else "")
 
 
+def checkpoint_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """For each checkpoint its label, success with training and held-out simulators, drop, and the best's lead."""
+    rows = []
+    for label, value in mapping(mapping(summary.get("checkpoints")).get("each")).items():
+        row = mapping(value)
+        drop, lead = mapping(row.get("drop")), mapping(row.get("best_is_better_by"))
+        rows.append(
+            (
+                str(label),
+                reading.fraction(drop.get("own")),
+                reading.fraction(drop.get("held_out")),
+                drop_line(drop).replace(" points", "", 1),
+                drop_line({"drop": lead.get("mean"), "interval": lead.get("interval")}) if lead else "",
+            )
+        )
+    return rows
+
+
 def narrow_rows(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
     """For each simulator its name, sharpening with interval, coverage, effective replies, and whom it is beside."""
     rows = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unfrozen.report import reading
-from unfrozen.report.diagnosis_reading import reference_of
+from unfrozen.report.diagnosis_reading import checkpoint_rows, reference_of
 from unfrozen.report.reading import MISSING, mapping, number, sequence
 from unfrozen.report.tables import Cell, Heading, Row, Table
 
@@ -26,7 +26,7 @@ def narrowness_table(summary: Mapping[str, Any]) -> Table | None:
     """One row for each simulator: sharpening, coverage, entropy and spread, beside its reference."""
     section = mapping(summary.get("narrowness"))
     measured = {str(name): mapping(row) for name, row in mapping(section.get("simulators")).items()}
-    if mapping(section.get("people")):
+    if mapping(mapping(section.get("people")).get("spread")):
         measured["people"] = mapping(section.get("people"))
     if not measured:
         return None
@@ -56,6 +56,40 @@ def narrowness_table(summary: Mapping[str, Any]) -> Table | None:
 _SPREAD = (("vendi", 1), ("distinct_replies", 2), ("self_bleu", 2), ("distinct_2", 2))
 
 
+def checkpoint_table(summary: Mapping[str, Any]) -> Table | None:
+    """The checkpoints that were to be chosen among."""
+    heads = ("checkpoint", "with training simulators", "held out", "drop (points)", "best is better by")
+    rows = tuple(Row(row[0], None, tuple(Cell(text) for text in row[1:])) for row in checkpoint_rows(summary))
+    return Table(tuple(Heading(head) for head in heads), rows) if rows else None
+
+
+def donation_table(summary: Mapping[str, Any]) -> Table | None:
+    """What each simulator gave beside what people gave, with the distance between people and people."""
+    donations = {str(name): mapping(row) for name, row in mapping(summary.get("donations")).items()}
+    if not donations:
+        return None
+    rows = []
+    sides = [(name, mapping(row.get("simulated")), row) for name, row in donations.items()]
+    sides.append(("people", mapping(next(iter(donations.values())).get("human")), {}))
+    for name, side, row in sides:
+        mean = number(side.get("mean"))
+        cells = (
+            Cell(MISSING if mean is None else f"${mean:.2f}"),
+            Cell(reading.percent(side.get("rate"))),
+            *(_distance(mapping(row.get(key))) for key in ("ks", "histogram_l1", "wasserstein")),
+        )
+        rows.append(Row(name, None, cells, f"{reading.count(side.get('n'))} talks"))
+    heads = ("", "mean amount", "give something", "Kolmogorov–Smirnov", "histogram L1", "Wasserstein ($)")
+    return Table(tuple(Heading(head) for head in heads), tuple(rows))
+
+
+def _distance(found: Mapping[str, Any]) -> Cell:
+    value, floor = number(found.get("value")), number(found.get("floor"))
+    if value is None:
+        return Cell(MISSING)
+    return Cell(f"{value:.2f}", "" if floor is None else f"people to people {floor:.2f}")
+
+
 def behaviour_tables(summary: Mapping[str, Any]) -> tuple[Table, Table] | None:
     """How alike each simulator is to its reference, and the fingerprint itself: features by simulators."""
     section = mapping(summary.get("behaviour"))
@@ -69,6 +103,8 @@ def behaviour_tables(summary: Mapping[str, Any]) -> tuple[Table, Table] | None:
     )
     alike = []
     for name, row in measured.items():
+        if name not in mapping(section.get("simulators")):
+            continue  # people are what the others are likened to
         alignment, told = mapping(row.get("alignment")), mapping(row.get("classifier"))
         telling = ", ".join(reading.words(str(feature)) for feature in list(mapping(told.get("telling")))[:3])
         auc = number(told.get("auc"))

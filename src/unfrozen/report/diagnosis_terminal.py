@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from unfrozen.report import reading
-from unfrozen.report.diagnosis_reading import drop_line, fault_lines, narrow_rows, success
+from unfrozen.report.diagnosis_reading import checkpoint_rows, drop_line, fault_lines, narrow_rows, success
 from unfrozen.report.reading import mapping, sequence
 
 _MAX_SIMULATORS = 12
@@ -28,6 +28,8 @@ def print_diagnosis(summary: Mapping[str, Any], console: Console) -> None:
         Text(str(verdict.get("sentence") or "No verdict."), style=STYLES.get(verdict.get("collapsed"), "bold"))
     )
     console.print(_success_table(summary, console.width))
+    if (checkpoints := _checkpoint_table(summary)) is not None:
+        console.print(checkpoints)
     if (narrow := _narrow_table(summary)) is not None:
         console.print(narrow)
     for line in _lines(summary):
@@ -63,6 +65,21 @@ def _success_table(summary: Mapping[str, Any], width: int) -> RichTable:
         table.add_row(Text(str(name)), Text(str(found.get("role") or "")), *(Text(cell) for cell in cells), Text(drop))
     if len(simulators) > _MAX_SIMULATORS:
         table.add_row(Text(f"and {len(simulators) - _MAX_SIMULATORS} more in the report", style="dim"))
+    return table
+
+
+def _checkpoint_table(summary: Mapping[str, Any]) -> RichTable | None:
+    """Every checkpoint that was to be chosen among, the best one marked."""
+    section = mapping(summary.get("checkpoints"))
+    if not section:
+        return None
+    table = RichTable(box=None, pad_edge=False, header_style="dim")
+    table.add_column("checkpoint", overflow="ellipsis", no_wrap=True, max_width=28)
+    for head in ("train", "held out", "drop (points)", "best is better by"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for label, own, held_out, drop, better in checkpoint_rows(summary):
+        style = "bold" if label == section.get("best") else ""
+        table.add_row(*(Text(cell, style=style) for cell in (label, own, held_out, drop, better)))
     return table
 
 
