@@ -105,6 +105,7 @@ def test_an_end_before_the_matter_is_settled_is_early() -> None:
     assert [f.turn for f in find_faults(pending) if f.name == "early_end"] == [5]
     assert "early_end" not in names(settled)
     assert "early_end" in names(at_once)
+    assert "early_end" not in names(talk("We feed them.", "I see you take care of them.", "We do.", "Nice."))
     assert "early_end" in names(only_turn)
     assert "early_end" not in names(replace(only_turn, cut=True))
     assert "early_end" not in names(talk("Would you donate?", "Yes, a dollar.", "Thanks!"))

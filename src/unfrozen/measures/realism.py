@@ -33,9 +33,9 @@ RULES: Mapping[str, str] = {
     "clerk's phrase; in talks about donations also a second request to donate, or second thanks for a donation",
     "goal_leak": f"a turn with {LEAK_WORDS} words in a row from the user's own instructions that the agent has not "
     "said before, or that speaks of its prompt, instructions or role",
-    "early_end": f"the user's last turn says good-bye or stop, and is one of its first {EARLY_TURNS}, or answers a "
-    "question of the agent's (other than whether there is anything else); or the talk ends with the user's only turn "
-    "and no limit ended it",
+    "early_end": "in a talk that no limit ended, the user's last turn says good-bye or stop and is one of its first "
+    f"{EARLY_TURNS}, or answers a question of the agent's (other than whether there is anything else); or the talk "
+    "ends with the user's only turn",
     "repetition": "a turn of which 80 % of the word triples stand in one earlier turn of the user's",
     "echo": "a turn of which 80 % of the word triples stand in one earlier turn of the agent's",
     "agrees_always": f"at least {AGREEING_TURNS} answers to the agent, {AGREEING_SHARE:.0%} of them beginning with "
@@ -138,7 +138,9 @@ def _repeats(role: Role) -> Callable[[str, Sequence[Said], str], bool]:
 def _early_end(talk: Talk, user: Sequence[int]) -> int | None:
     said, last = talk.said, user[-1]
     text = said[last][1]
-    if len(user) == 1 and 0 < last == len(said) - 1 and not talk.cut:
+    if talk.cut:
+        return None
+    if len(user) == 1 and 0 < last == len(said) - 1:
         return last
     if not patterns.GOODBYE.search(text):
         return None
