@@ -141,7 +141,8 @@ def test_a_killed_evaluation_resumes_and_its_ledger_holds_both_starts(tmp_path: 
         before = server.count
         result = evaluate(run, out=tmp_path / "run")
         spend = result.summary["spend"]["total"]
-        assert spend["requests"] == server.count
+        # A request is written down before it is sent: up to four had not left when the process was killed.
+        assert server.count <= spend["requests"] <= server.count + 4
         assert spend["cache_hits"] >= before - 2 * 4, "all but what was under way at the kill"
         assert spend["unknown_requests"] <= 4
         known = spend["prompt_tokens"] + spend["completion_tokens"]
