@@ -83,8 +83,8 @@ AGREES = re.compile(
 GOODBYE = re.compile(
     r"#{2,}\s*(?:STOP|END|DONE|TRANSFER|OUT-OF-SCOPE)\b|\[(?:STOP|END|EXIT|DONE|END OF CONVERSATION)\]"
     r"|\b(?:good ?bye|bye(?: ?bye)?|farewell|take care(?! of)|have a (?:good|great|nice|lovely|wonderful) "
-    r"(?:day|one|night|evening|weekend|time|rest)|talk to you later|see (?:you|ya) (?:later|soon|around|then|tomorrow|next)"
-    r"|that(?:'s| is) all(?: i needed)?"
+    r"(?:day|one|night|evening|weekend|time|rest)|talk to you later"
+    r"|see (?:you|ya) (?:later|soon|around|then|tomorrow|next)|that(?:'s| is) all(?: i needed)?"
     r"|i(?:'m| am) done here|end (?:of|the) (?:the )?(?:chat|conversation))(?!\w)",
     re.IGNORECASE,
 )
