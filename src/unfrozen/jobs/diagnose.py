@@ -105,6 +105,7 @@ def diagnose(
         log = EpisodeLog(run.path)
         if retry_failed:
             log.forget(lambda episode: episode.failure is not None)
+        embedder = _embedder(config)  # what is not installed is missed before anything is spent
         played = asyncio.run(_play(config, role, run.path, log, watch or Silent()))
         _refuse_silence(played.episodes)
         summary = diagnosis_summary(
@@ -112,7 +113,7 @@ def diagnose(
             role,
             _infer(config, role, played),
             played.episodes,
-            _narrowness(config, played),
+            _narrowness(config, played, embedder),
             _behaviour(config, role, played),
             _donations(played),
             played.opened,
@@ -296,11 +297,17 @@ def _of_agents(episodes: Sequence[Episode]) -> list[Episode]:
     return [e for e in episodes if e.agent.label not in (BASELINE, DO_NOTHING)]
 
 
-def _narrowness(config: DiagnoseConfig, played: Played) -> Narrowness | None:
-    if played.resampled is None:
+def _embedder(config: DiagnoseConfig) -> Embedder | None:
+    """Who compares replies; None where narrowness is left out."""
+    if not config.narrowness.states:
         return None
     embeddings = config.narrowness.embeddings
-    embedder: Embedder = OfflineEmbedder() if embeddings is None else EndpointEmbedder(**embeddings.model_dump())
+    return OfflineEmbedder() if embeddings is None else EndpointEmbedder(**embeddings.model_dump())
+
+
+def _narrowness(config: DiagnoseConfig, played: Played, embedder: Embedder | None) -> Narrowness | None:
+    if played.resampled is None or embedder is None:
+        return None
     return narrowness(played.resampled.replies, embedder, played.people or None, played.resampled.units, config.seed)
 
 
