@@ -128,8 +128,8 @@ class PanelSettings(Settings):
     """Replies sampled per probe."""
 
 
-class VerbalizedSection(Settings):
-    """Verbalized Sampling, for method `verbalized` (or over another method with `over = true`)."""
+class CandidateSettings(Settings):
+    """Verbalized Sampling: how many candidates a simulator writes, and how one of them is drawn."""
 
     k: int = Field(5, ge=2)
     """Candidates asked for."""
@@ -144,6 +144,11 @@ class VerbalizedSection(Settings):
     constrained: bool = False
     """Hold the model to the JSON form while it writes candidates: constrained decoding (local), a json_schema
     response format (endpoint). Small models need it. Not for simulators that learn."""
+
+
+class VerbalizedSection(CandidateSettings):
+    """Verbalized Sampling, for method `verbalized` (or over another method with `over = true`)."""
+
     over: bool = False
     """Use it over the present method too (ensemble, persona, cotrain, population)."""
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from unfrozen.config import (
     NAME_PATTERN,
+    CandidateSettings,
     EnvironmentSection,
     RolloutSection,
     SpeakerSettings,
@@ -34,6 +35,13 @@ class TestedAgent(SpeakerSettings):
     bare model."""
     max_tokens: int = Field(256, ge=1)
     """Most tokens in one turn."""
+
+
+class DiagnosedSimulator(SpeakerSettings):
+    """A simulator to be met and measured."""
+
+    verbalized: CandidateSettings | None = None
+    """Verbalized Sampling over it, as in training; unset: the bare simulator."""
 
 
 class RolesSection(Settings):
@@ -76,7 +84,7 @@ class QuestionSection(Settings):
 
 
 class EmbeddingSettings(Settings):
-    """A sentence-embedding endpoint instead of the small offline model."""
+    """A sentence-embedding endpoint instead of the small offline model. Its calls are not in the ledger."""
 
     base_url: str
     """The server's address without `/embeddings`."""
@@ -117,7 +125,7 @@ class DiagnoseConfig(Settings):
     checkpoints: dict[Annotated[str, Field(pattern=NAME_PATTERN)], str] = {}  # noqa: RUF012 (frozen by pydantic)
     """Adapters of the agent to choose among, as in `agent.adapter`, by label: with `--validation` they are played in
     place of `agent.adapter`, and the one with the best held-out success is named. Not read otherwise."""
-    simulators: dict[str, SpeakerSettings]
+    simulators: dict[str, DiagnosedSimulator]
     """Simulators by name."""
     roles: RolesSection
     """What each simulator is for."""

@@ -12,6 +12,7 @@ from upstream import Upstream, serving
 
 from unfrozen import diagnose, load_diagnosis
 from unfrozen.config import read_toml, validated, with_overrides
+from unfrozen.core.episodelog import EpisodeLog
 from unfrozen.core.errors import ResumableError
 from unfrozen.diagnoseconfig import DiagnoseConfig
 from unfrozen.jobs.dryrun import dry_run
@@ -105,3 +106,17 @@ def test_the_example_for_endpoints_is_a_valid_diagnosis(monkeypatch: pytest.Monk
     expected = dry_run(config)
     assert expected.episodes > 0
     assert all(money is None or money > 0 for money in expected.money.values())
+
+
+def test_a_simulator_under_verbalized_sampling_shows_its_candidates_in_the_report(tmp_path: Path) -> None:
+    with serving(Upstream()) as server:
+        verbal = {"simulators.other.verbalized": {"k": 3}, "tasks.trials": 1}
+        summary = diagnose(small(tmp_path, server.url, **verbal), tmp_path / "run").summary
+    episodes = EpisodeLog(tmp_path / "run").episodes
+    draws = {e.simulator.label: [t.turn.draw for t in e.turns if t.speaker == "user"] for e in episodes}
+    assert all(draw is not None and len(draw.candidates) == 3 for draw in draws["other"])
+    assert all(draw is None for draw in draws["mine"])
+    assert summary["simulators"]["other"]["role"] == "test"
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "verbalized(endpoint)" in page
+    assert '"candidates":[[' in page

@@ -52,6 +52,7 @@ from unfrozen.report import write_diagnosis
 from unfrozen.rollout.rollout import RolloutSettings
 from unfrozen.simulators.function import DoNothing
 from unfrozen.simulators.protocol import Speaker
+from unfrozen.simulators.verbalized import Verbalized, VerbalizedSettings
 
 AGENT, BASELINE, DO_NOTHING = "agent", "baseline", "do-nothing"
 COLLAPSE_FOUND = 3
@@ -151,7 +152,7 @@ async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeL
     async with aclosing(assemble(config, role, folder)) as cast:
         tasks, available = tasks_of(config, role, cast.environment)
         arms = await _arms(config, role, cast)
-        simulators = {name: await cast.simulator(name) for name in roles_of(config, role)}
+        simulators = {name: await _simulator(config, cast, name) for name in roles_of(config, role)}
         opened = _open(config, cast, folder) if role == "test" else None
         wanted = pairs(arms, simulators, tasks, config.seed)
         finished = len(wanted.keys() & {place_of(episode) for episode in log.episodes})
@@ -208,6 +209,14 @@ async def _arms(config: DiagnoseConfig, role: Split, cast: assembly.Casting) -> 
     if config.tasks.do_nothing:
         arms.append(Arm(DoNothing(DO_NOTHING), min(config.tasks.do_nothing, config.tasks.trials)))
     return arms
+
+
+async def _simulator(config: DiagnoseConfig, cast: assembly.Casting, name: str) -> Speaker:
+    speaker, candidates = await cast.simulator(name), config.simulators[name].verbalized
+    if candidates is None:
+        return speaker
+    settings = VerbalizedSettings(**candidates.model_dump())
+    return Verbalized(speaker, settings, cast.environment.phrasing().verbalize)
 
 
 async def tested_agent(cast: assembly.Casting, label: str, settings: TestedAgent) -> Speaker:

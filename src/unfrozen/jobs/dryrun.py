@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from unfrozen.config import SpeakerSettings
 from unfrozen.core.episodes import Split, Task
 from unfrozen.core.messages import ROLES, Role
-from unfrozen.diagnoseconfig import DiagnoseConfig
+from unfrozen.diagnoseconfig import DiagnoseConfig, DiagnosedSimulator
 from unfrozen.engines.endpoint import Load, PriceTable, estimate
 from unfrozen.environments.protocol import Environment, Judged
 from unfrozen.jobs.diagnose import assemble, no_verdict, roles_of, tasks_of
@@ -88,17 +88,22 @@ async def _dry_run(config: DiagnoseConfig, role: Split) -> DryRun:
             if agent is not None and config.on_endpoint(agent):
                 loads[agent.model] += _talks(rehearsal, "agent", episodes, words, agent.max_tokens)
             if config.on_endpoint(user):
-                loads[user.model] += _talks(rehearsal, "user", episodes, words, user.max_tokens)
+                loads[user.model] += _talks(rehearsal, "user", episodes, words, written(user))
             if judge is not None and config.models[judge].engine == "endpoint":
                 loads[judge] += _verdicts(rehearsal, episodes, words)
         if config.on_endpoint(user):
             replies = states * config.narrowness.replies
             # A state lies somewhere in a talk: half of one on average.
             half = rehearsal.system["user"] + rehearsal.turns["user"] * user.max_tokens
-            loads[user.model] += Load(replies, round(replies * half), replies * user.max_tokens)
+            loads[user.model] += Load(replies, round(replies * half), replies * written(user))
     prices = PriceTable.load(config.spend.prices)
     money = {name: _money(load, prices, config.models[name].model) for name, load in loads.items()}
     return DryRun(played * len(users), states * config.narrowness.replies * len(users), dict(loads), money)
+
+
+def written(user: DiagnosedSimulator) -> int:
+    """Most tokens that a simulator writes to say something once."""
+    return user.max_tokens if user.verbalized is None else user.verbalized.max_tokens
 
 
 async def _rehearse(environment: Environment, tasks: Sequence[Task]) -> Rehearsal:
