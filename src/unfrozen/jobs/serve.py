@@ -90,7 +90,7 @@ async def _serve(
                 log.close()
 
 
-def load_simulator(path: Path, model: str | None = None) -> Simulator:
+def load_simulator(path: Path | str, model: str | None = None) -> Simulator:
     """One of the models that `unfrozen serve PATH` would serve, in this process and without a server.
 
     `path` is a TOML file or the folder of a run that trained a population; `model` one of the served names, unset the
