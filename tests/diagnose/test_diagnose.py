@@ -266,8 +266,6 @@ def test_the_command_prints_success_with_each_simulator_and_exits_with_3_on_coll
     wrong = run("diagnose", str(file), "--set", "agent.callable=colours:gone", "--out", "runs/gone")
     assert wrong.returncode == 2
     assert "error: agent.callable: 'colours:gone' cannot be loaded: AttributeError" in wrong.stderr
-    dry = run("diagnose", str(file), "--dry-run")
-    assert "108 episodes" in dry.stdout
 
 
 def test_a_plan_says_what_a_drop_costs_in_episodes_and_refuses_what_is_no_pilot(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 def lab(**overrides: Any) -> DiagnoseConfig:
     """The example, on fewer tasks."""
-    few = {"tasks.count": 40, "tasks.trials": 1, "narrowness.states": 6, "narrowness.replies": 8}
+    few = {"tasks.count": 30, "tasks.trials": 1, "narrowness.states": 4, "narrowness.replies": 6}
     return validated(DiagnoseConfig, with_overrides(read_toml(EXAMPLE), {**few, **overrides}), "test")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,13 @@ def test_a_dry_run_asks_nothing_and_bounds_what_will_be_asked(tmp_path: Path) ->
             assert row["prompt_tokens"] <= load.prompt_tokens
             assert row["completion_tokens"] <= load.completion_tokens
     assert [line for line in expected.lines() if line.startswith("models.an-agent: at most 96 calls")]
+    shown = subprocess.run(
+        [sys.executable, "-m", "unfrozen", "diagnose", str(tmp_path / "bench.toml"), "--dry-run"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "24 episodes, and 48 replies to dialogue states" in shown.stdout
 
 
 def test_a_judge_is_asked_through_the_same_ledger_and_its_words_are_kept(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -57,7 +58,6 @@ from unfrozen.simulators.verbalized import Verbalized, VerbalizedSettings
 AGENT, BASELINE, DO_NOTHING = "agent", "baseline", "do-nothing"
 COLLAPSE_FOUND = 3
 """Exit code with which a pipeline can be stopped."""
-_WORTH_A_LINE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ async def _play(config: DiagnoseConfig, role: Split, folder: Path, log: EpisodeL
                 log,
                 RolloutSettings(section.concurrency, section.attempts, section.timeout),
                 section.max_failures,
-                _counted(watch, config.name, finished, len(wanted)),
+                _counted(watch, finished),
             )
             resampled, people = await _resample(config, cast, simulators, episodes)
         finally:
@@ -259,17 +259,13 @@ def _open(config: DiagnoseConfig, cast: assembly.Casting, folder: Path) -> Opene
     return open_test(folder.parent, opening)
 
 
-def _counted(watch: Watcher, name: str, finished: int, total: int) -> Callable[[Episode], None]:
-    """Tells the watcher of every episode, and says every tenth of the way where a log shows no bar."""
-    count = finished
+def _counted(watch: Watcher, finished: int) -> Callable[[Episode], None]:
+    """Tells the watcher of every episode; an episode is the step of a diagnosis."""
+    numbers = itertools.count(finished + 1)
 
     def told(episode: Episode) -> None:
-        nonlocal count
-        count += 1
         watch.episode(episode)
-        watch.step({"step": count})
-        if total >= _WORTH_A_LINE and 10 * count // total > 10 * (count - 1) // total:
-            watch.note(f"{name}: {count} of {total} episodes")
+        watch.step({"step": next(numbers)})
 
     return told
 

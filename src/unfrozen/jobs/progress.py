@@ -45,8 +45,12 @@ class Silent:
     def end(self) -> None: ...
 
 
+MANY = 100
+"""Steps from which a plain log tells every tenth of the way, where a step has no news of its own."""
+
+
 class PlainLog(Silent):
-    """One line a step."""
+    """One line a step that has news."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -59,8 +63,11 @@ class PlainLog(Silent):
             self.note(f"{name}: resuming at step {first}")
 
     def step(self, row: Mapping[str, Any]) -> None:
-        if news := headline(row):
-            self.console.print(f"{self.name}: step {row['step']}/{self.steps}  {news}", highlight=False, soft_wrap=True)
+        done, news = row["step"], headline(row)
+        if news:
+            self.note(f"{self.name}: step {done}/{self.steps}  {news}")
+        elif self.steps >= MANY and 10 * done // self.steps > 10 * (done - 1) // self.steps:
+            self.note(f"{self.name}: {done} of {self.steps}")
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
