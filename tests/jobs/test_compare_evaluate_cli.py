@@ -218,3 +218,29 @@ def test_every_configuration_key_is_documented() -> None:
     check(ImitateConfig, "imitate")
     assert "  steps : int, default 40" in list(describe(RunConfig))
     assert with_overrides({"a": {"b": 1}}, {"a.c": 2}) == {"a": {"b": 1, "c": 2}}
+
+
+def test_an_evaluation_without_held_out_success_says_whether_there_was_a_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "def good(messages):\n    return 'x'\ndef bad(messages):\n    raise RuntimeError\n"
+    (tmp_path / "panel_speakers_of_test.py").write_text(module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = {"id": "a", "goal": "g", "split": "validation", "success": {"rule": "marker", "marker": "[OK]"}}
+    (tmp_path / "t.jsonl").write_text(json.dumps(task))
+
+    def sentence(panel: list[str], out: str) -> str:
+        config = parse_config(
+            {
+                "environment": {"name": "tasks", "file": str(tmp_path / "t.jsonl")},
+                "models": {},
+                "agent": {"callable": "panel_speakers_of_test:good"},
+                "simulators": {name: {"callable": f"panel_speakers_of_test:{name}"} for name in ("good", "bad")},
+                "train": {"simulators": ["good"]},
+                "panel": {"simulators": panel, "tasks": 1},
+            }
+        )
+        return str(evaluate(config, out=tmp_path / out).summary["verdict"]["sentence"])
+
+    assert sentence([], "empty") == "no held-out success: panel.simulators is empty"
+    assert sentence(["bad"], "failed") == "no held-out success: no episode with the panel is complete"

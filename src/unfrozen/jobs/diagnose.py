@@ -240,21 +240,17 @@ def weights_of(settings: TestedAgent) -> Path | None:
 
 def _open(config: DiagnoseConfig, cast: assembly.Casting, folder: Path) -> Opened:
     """Write down that the test simulators are opened, before the first of them speaks."""
-    who = config.agent.model_dump(mode="json", exclude={"adapter"})
-    model = config.models[config.agent.model].model_dump(mode="json") if config.agent.has_model else None
-    named = (
-        config.agent.adapter
-        or config.agent.callable
-        or config.agent.scripted
-        or config.models[config.agent.model].model
-    )
+    agent = config.agent
+    model = config.models[agent.model] if agent.has_model else None
+    speaks_by = (agent.temperature, agent.max_tokens, agent.callable, agent.scripted)
+    served_by = None if model is None else (model.model, model.base_url)
     opening = Opening(
         now(),
         folder.name,
         cast.environment.name,
         tuple(sorted(f"{cast.family(name)}/{name}" for name in config.roles.test)),
-        identity(who, model, weights=weights_of(config.agent)),
-        named,
+        identity(speaks_by, served_by, weights=weights_of(agent)),
+        agent.adapter or agent.callable or agent.scripted or (model.model if model else ""),
     )
     return open_test(folder.parent, opening)
 

@@ -57,7 +57,7 @@ def evaluate(
             write_episodes(run.path / "episodes" / f"{label}.jsonl.zst", [e for name, e in episodes if name == label])
             _refuse_silence(label, [e for name, e in episodes if name == label])
         summary: dict[str, Any] = summary_head("evaluate", config, [e for _, e in episodes]) | {
-            "verdict": {"collapsed": None, "sentence": _sentence(arms)},
+            "verdict": {"collapsed": None, "sentence": _sentence(arms, config)},
             "arms": arms,
             "crossplay": None,
             "differences": [],
@@ -161,8 +161,11 @@ def _refuse_silence(label: str, episodes: Sequence[Episode]) -> None:
         raise UsageError(f"agent {label!r}: all {len(episodes)} episodes failed ({causes})")
 
 
-def _sentence(arms: Mapping[str, Mapping[str, Any]]) -> str:
+def _sentence(arms: Mapping[str, Mapping[str, Any]], config: RunConfig) -> str:
     parts = [
         f"{label} {arm['heldout_success']:.2f}" for label, arm in arms.items() if arm["heldout_success"] is not None
     ]
-    return "held-out success: " + ", ".join(parts) if parts else "no held-out success: panel.simulators is empty"
+    if parts:
+        return "held-out success: " + ", ".join(parts)
+    why = "no episode with the panel is complete" if config.panel.simulators else "panel.simulators is empty"
+    return f"no held-out success: {why}"
