@@ -79,7 +79,7 @@ class Message:
         """
         if not isinstance(record, Mapping):
             raise UsageError(f"a message is a {type(record).__name__}; it must be an object")
-        role = "system" if record.get("role") == "developer" else record.get("role")
+        role: Any = "system" if record.get("role") == "developer" else record.get("role")
         if role not in _CHAT_ROLES:
             raise UsageError(f"message.role is {role!r}; allowed: {', '.join(_CHAT_ROLES)}")
         content, calls = _text(record.get("content")), _tool_calls(record.get("tool_calls"))
