@@ -360,8 +360,10 @@ def _one_clear_line() -> Iterator[None]:
 
 
 def _terminated(number: int, frame: object) -> None:
-    """SIGTERM, as cluster schedulers send it, ends a job as Ctrl-C does."""
-    raise KeyboardInterrupt
+    """SIGTERM, as cluster schedulers send it, ends a job as Ctrl-C does: asyncio then winds its tasks up."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def main() -> None:
