@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from unfrozen import diagnose
+from unfrozen import diagnose, parse_config, train
 from unfrozen.config import read_toml, validated, with_overrides
+from unfrozen.core.errors import UsageError
 from unfrozen.diagnoseconfig import DiagnoseConfig, load_diagnosis
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "diagnose-lab.toml"
@@ -64,6 +65,27 @@ def test_an_adapter_of_a_run_or_of_a_folder_is_diagnosed_beside_its_start(tmp_pa
     assert summary["agents"]["agent"]["adapter"] == "agent@0"
     assert summary["agents"]["baseline"]["adapter"] is None
     assert summary["verdict"]["contrast"] == "difference in differences"
+
+
+def test_the_agent_of_a_training_run_is_its_last_complete_step(tmp_path: Path) -> None:
+    run = {
+        "environment": {"name": "lab"},
+        "models": {"main": {"model": "lab", "threads": 1}},
+        "agent": {"max_tokens": 16, "lora": {"rank": 4, "alpha": 8.0}},
+        "simulators": {"amber": {"adapter": "lab:amber", "max_tokens": 16}, "uniform": {"scripted": "uniform"}},
+        "train": {"simulators": ["amber"], "steps": 1, "groups": 1, "group_size": 2},
+        "panel": {"simulators": ["uniform"], "tasks": 1, "probes": 1, "probe_samples": 1},
+    }
+    train(parse_config(run), tmp_path / "trained")
+    agent = {"model": "main", "max_tokens": 16}
+    few = {"tasks.count": 6, "narrowness.states": 0}
+    trained = diagnose(lab(agent=agent | {"adapter": str(tmp_path / "trained")}, **few), tmp_path / "a").summary
+    assert trained["agents"]["agent"]["adapter"] == "agent@0"
+    bare = diagnose(lab(agent=agent, **few), tmp_path / "b").summary
+    assert trained["opened"]["this"]["agent"] != bare["opened"]["this"]["agent"]
+    assert [o["named"] for o in bare["opened"]["earlier"]] == [str(tmp_path / "trained")]
+    with pytest.raises(UsageError, match="neither an adapter folder nor a run"):
+        diagnose(lab(agent=agent | {"adapter": str(tmp_path)}, **few), tmp_path / "c")
 
 
 def test_checkpoints_are_compared_on_validation_simulators_and_the_best_is_named(tmp_path: Path) -> None:
