@@ -143,7 +143,7 @@ def test_a_tool_call_is_part_of_a_reply() -> None:
 
 def test_equals_have_gamma_1_and_a_collapsed_simulator_a_large_one() -> None:
     found = measured({"one": Chooser(1.0, "one"), "two": Chooser(1.0, "two"), "modal": Chooser(200.0, "modal")})
-    equals = measured({"one": Chooser(1.0, "one"), "two": Chooser(1.0, "two")})
+    equals = measured({"one": Chooser(1.0), "two": Chooser(1.0)})  # the same in everything but the label
     for simulator in equals.simulators.values():
         assert simulator.against_others
         assert simulator.against_others.sharpening

@@ -98,22 +98,23 @@ async def resample(
 ) -> Resampled:
     """Ask every simulator for `replies` independent replies to every state, `concurrency` at once.
 
-    The seed of a reply derives from (seed, state, number), the same for every simulator. A reply that fails
-    (EpisodeError) is counted and left out; other errors stop.
+    The seed of a reply derives from (seed, simulator, state, number): simulators that are alike would otherwise say
+    the same in step, and their replies not be independent. A reply that fails (EpisodeError) is counted and left
+    out; other errors stop.
     """
     gate = asyncio.Semaphore(concurrency)
 
-    async def ask(speaker: Speaker, state: DialogueState, number: int) -> str | None:
+    async def ask(label: str, state: DialogueState, number: int) -> str | None:
         view = View("user", state.start, state.messages, state.cue, TokenStream())
         async with gate:
             try:
-                turn = await speaker.reply(view, derive_seed(seed, "reply", state.id, number))
+                turn = await simulators[label].reply(view, derive_seed(seed, "reply", label, state.id, number))
             except EpisodeError:
                 return None
         return reply_text(turn)
 
     places = [(label, state, number) for state in states for label in simulators for number in range(replies)]
-    answers = await asyncio.gather(*(ask(simulators[label], state, number) for label, state, number in places))
+    answers = await asyncio.gather(*(ask(label, state, number) for label, state, number in places))
     table: dict[str, dict[str, list[str]]] = {state.id: {label: [] for label in simulators} for state in states}
     failed = dict.fromkeys(simulators, 0)
     for (label, state, _), answer in zip(places, answers, strict=True):
