@@ -56,9 +56,11 @@ class PlainLog(Silent):
         self.console = console
         self.name = ""
         self.steps = 0
+        self.tenths = 0
 
     def begin(self, name: str, steps: int, first: int) -> None:
         self.name, self.steps = name, steps
+        self.tenths = 10 * first // max(steps, 1)
         if first:
             self.note(f"{name}: resuming at step {first}")
 
@@ -66,8 +68,10 @@ class PlainLog(Silent):
         done, news = row["step"], headline(row)
         if news:
             self.note(f"{self.name}: step {done}/{self.steps}  {news}")
-        elif self.steps >= MANY and 10 * done // self.steps > 10 * (done - 1) // self.steps:
+        elif self.steps >= MANY and 10 * done // self.steps > self.tenths:
             self.note(f"{self.name}: {done} of {self.steps}")
+        # A comparison may report the same step again, or several at once.
+        self.tenths = 10 * done // max(self.steps, 1)
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
