@@ -12,16 +12,16 @@ export OMP_NUM_THREADS ?= 1
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-install: $(VENV)/.installed  ## Make .venv and install the package with its local engine
+install: $(VENV)/.installed  ## Make .venv and install the package: local engine, diagnosis, server
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "unfrozen needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local,diagnose,serve]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local,anthropic,diagnose,serve,dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[local,diagnose,serve,anthropic,dev]'
 	touch $@
 
 quickstart: install  ## Run the lab comparison and write runs/quickstart/report.html
