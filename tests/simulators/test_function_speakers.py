@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -44,12 +47,22 @@ def test_a_function_reads_the_conversation_as_a_chat_api_does_and_says_what_it_r
     assert reply(Agent()) == "system"
 
 
+async def cancels_itself(messages: list[dict[str, Any]]) -> str:
+    waiting = asyncio.ensure_future(asyncio.sleep(60))
+    waiting.cancel()
+    await waiting
+    return "never"
+
+
 @pytest.mark.parametrize(
     ("function", "cause", "said"),
     [
         (lambda messages: 1 / 0, "infrastructure", "mine raised ZeroDivisionError"),
         (lambda messages: None, "format", "mine returned None"),
         (lambda messages: " ", "format", "mine returned ' '"),
+        (lambda messages: next(iter(())), "infrastructure", "mine raised StopIteration"),
+        (lambda messages: sys.exit(3), "infrastructure", "mine raised SystemExit: 3"),
+        (cancels_itself, "infrastructure", "mine raised CancelledError"),
     ],
 )
 def test_what_a_function_raises_or_leaves_unsaid_fails_one_episode(function: Any, cause: str, said: str) -> None:
@@ -85,3 +98,27 @@ def test_plain_functions_of_several_conversations_run_side_by_side() -> None:
 def test_the_agent_that_does_nothing_says_the_same_whatever_it_hears() -> None:
     view = View("agent", RoleView("sell!"), (Message("user", "so?"),), Cue("agent"), TokenStream())
     assert asyncio.run(DoNothing().reply(view, 1)).message.content == "Okay."
+
+
+def test_calls_that_hang_hold_up_neither_another_one_nor_the_end_of_the_loop() -> None:
+    release = threading.Event()
+
+    def hangs(messages: list[dict[str, Any]]) -> str:
+        release.wait(30)
+        return "late"
+
+    async def talks() -> str:
+        view = View("agent", RoleView(""), (Message("user", "hello"),), Cue("agent"), TokenStream())
+
+        async def one() -> None:
+            async with asyncio.timeout(0.2):
+                await FunctionSpeaker(hangs, INFO).reply(view, 0)
+
+        ends = await asyncio.gather(*(one() for _ in range(64)), return_exceptions=True)
+        assert all(isinstance(end, TimeoutError) for end in ends)
+        return (await FunctionSpeaker(lambda messages: "hi", INFO).reply(view, 0)).message.content
+
+    began = time.monotonic()
+    assert asyncio.run(talks()) == "hi"
+    assert time.monotonic() - began < 10
+    release.set()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 
 from unfrozen.core.episodes import SpeakerInfo, Turn
@@ -24,8 +26,8 @@ ReplyFunction = Callable[[list[dict[str, Any]]], str | Awaitable[str]]
 class FunctionSpeaker:
     """Plays a role by calling `function`.
 
-    Conversations run side by side: a plain function runs in threads, several calls at once; an async one in the
-    event loop. What it raises fails one episode.
+    Conversations run side by side: a plain function runs in threads, one for each conversation under way; an async
+    one in the event loop. What it raises fails one episode.
     """
 
     def __init__(self, function: ReplyFunction, info: SpeakerInfo) -> None:
@@ -39,13 +41,7 @@ class FunctionSpeaker:
         """Call the function. Raises EpisodeError where it raises, or returns no text or none of the cue's options."""
         system = (Message("system", view.start.system),) if view.start.system else ()
         messages = [message.to_openai() for message in (*system, *view.messages)]
-        try:
-            answer: Any = self.function(messages) if self._async else await asyncio.to_thread(self.function, messages)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:
-            # Somebody else's code: what it raises has no type of ours, and ends one conversation, not the job.
-            raise EpisodeError("infrastructure", f"{self.info.label} raised {type(error).__name__}: {error}") from error
+        answer = await self._answer(messages)
         if not isinstance(answer, str) or not answer.strip():
             raise EpisodeError("format", f"{self.info.label} returned {answer!r:.60}; return what is said, as text")
         if view.cue.options:
@@ -53,6 +49,53 @@ class FunctionSpeaker:
             if answer not in view.cue.options:
                 raise EpisodeError("format", f"{self.info.label} chose {answer!r:.60}, which is none of the options")
         return Turn(Message("assistant", answer))
+
+    async def _answer(self, messages: list[dict[str, Any]]) -> Any:
+        """What the function returns. Raises EpisodeError where it raises."""
+        try:
+            answer: Any = self.function(messages) if self._async else await _in_thread(self.function, messages)
+            return await answer if inspect.isawaitable(answer) else answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._raised(error) from error  # a task of its own was cancelled, not this conversation
+        except _Ended as ended:
+            raise self._raised(ended.error) from ended.error
+        except (Exception, SystemExit) as error:
+            raise self._raised(error) from error
+
+    def _raised(self, error: BaseException) -> EpisodeError:
+        """Somebody else's code: what it raises has no type of ours, and ends one conversation, not the job."""
+        return EpisodeError("infrastructure", f"{self.info.label} raised {type(error).__name__}: {error}")
+
+
+class _Ended(Exception):
+    """What a function raised in its thread: a future cannot hold every exception (StopIteration)."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def _in_thread(function: ReplyFunction, messages: list[dict[str, Any]]) -> str | Awaitable[str]:
+    """Call a function in a thread of its own. Raises _Ended where it raises.
+
+    Not in a pool: calls that never end would fill it, and the process would wait for them for ever.
+    """
+    done: Future[str | Awaitable[str]] = Future()
+
+    def call() -> None:
+        done.set_running_or_notify_cancel()  # a caller that waits no longer leaves it as it is
+        try:
+            answer = function(messages)
+        except BaseException as error:  # noqa: BLE001 (it is handed on)
+            done.set_exception(_Ended(error))
+        else:
+            done.set_result(answer)
+
+    Thread(target=call, name="unfrozen-function", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 class DoNothing:
