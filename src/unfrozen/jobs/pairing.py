@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from unfrozen.core.episodelog import EpisodeLog
 from unfrozen.core.episodes import Episode, Task
-from unfrozen.core.errors import ResumableError
+from unfrozen.core.errors import ResumableError, RunDirectoryError
 from unfrozen.core.seeds import derive_seed
 from unfrozen.environments.protocol import Environment
 from unfrozen.rollout.rollout import Assignment, RolloutSettings, rollout
@@ -67,9 +67,11 @@ async def play_missing(
     """Play what is not in the log; returns the episodes of `wanted`, in its order.
 
     Raises ResumableError where more than `max_failures` of what was played now has failed: something is broken that
-    is not a conversation's, and going on would only spend. Errors that are not an episode's own stop the job too
+    is not a conversation's, and going on would only spend; RunDirectoryError where the log is of another version of the
+    environment, whose episodes mean something else. Errors that are not an episode's own stop the job too
     (a budget that is used up); what had ended before stays in the log.
     """
+    _refuse_other_version(environment, log)
     done = {place_of(episode) for episode in log.episodes}
     missing = [assignment for place, assignment in wanted.items() if place not in done]
     played: list[Episode] = []
@@ -89,6 +91,15 @@ def causes(episodes: Iterable[Episode], most: int = 3) -> str:
     """Why episodes failed, the most frequent cause first: "infrastructure: ... (12 times)"."""
     counts = Counter(f"{e.failure.cause}: {e.failure.detail}" for e in episodes if e.failure is not None)
     return "; ".join(f"{text} ({count} times)" if count > 1 else text for text, count in counts.most_common(most))
+
+
+def _refuse_other_version(environment: Environment, log: EpisodeLog) -> None:
+    now = f"{environment.name}@{environment.version}"
+    for before in {episode.environment for episode in log.episodes} - {now}:
+        raise RunDirectoryError(
+            f"{log.path} holds episodes of {before}, and the environment is {now} now (its tasks or its rules have "
+            "changed); put them back, choose another name (--out), or remove the folder"
+        )
 
 
 def _refuse_failures(played: Sequence[Episode], limit: float) -> None:
