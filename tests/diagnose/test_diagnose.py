@@ -141,6 +141,16 @@ def test_a_log_that_is_damaged_is_refused_by_line_and_another_config_does_not_ta
         diagnose(config, tmp_path / "run")
 
 
+def test_episodes_of_tasks_that_have_changed_since_are_not_mixed_with_new_ones(chairs: Make, tmp_path: Path) -> None:
+    config = chairs()
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(config, tmp_path / "run", watch=StopsAfter(3))
+    file = tmp_path / "chairs.jsonl"
+    file.write_text(file.read_text().replace("[SOLD]", "[BOUGHT]"))
+    with pytest.raises(RunDirectoryError, match=r"holds episodes of chairs@\w+, and the environment is chairs@\w+ now"):
+        diagnose(config, tmp_path / "run")
+
+
 def test_failed_episodes_are_marked_with_their_cause_bound_the_result_and_can_be_tried_again(
     chairs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +236,7 @@ def test_a_config_that_mixes_roles_or_lacks_a_part_is_refused(chairs: Make, over
 
 
 def test_held_out_means_another_family(chairs: Make, tmp_path: Path) -> None:
-    config = chairs(**{"simulators.plain.family": "qwen", "simulators.red_lover.family": "qwen"})
+    config = chairs(**{"simulators.plain.family": "qwen", "simulators.red_lover.family": "Qwen"})
     with pytest.raises(ConfigError, match=r"roles\.test: 'plain' is of family 'qwen', which training uses"):
         diagnose(config, tmp_path / "run")
     config = chairs(

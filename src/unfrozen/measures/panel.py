@@ -98,14 +98,15 @@ def refuse_mixed_panel(
 ) -> None:
     """Raise ConfigError where a held-out simulator's family is one that `use` has. Both map label -> family.
 
-    `key` is where the held-out ones stand in the config.
+    Upper and lower case are one: a name may come from a config, a file or a server. `key` is where the held-out ones
+    stand in the config.
     """
     families: defaultdict[str, list[str]] = defaultdict(list)
     for label, family in training.items():
-        families[family].append(label)
+        families[family.casefold()].append(label)
     for label, family in panel.items():
-        if family in families:
+        if family.casefold() in families:
             raise ConfigError(
                 f"{key}: {label!r} is of family {family!r}, which {use} uses "
-                f"({', '.join(sorted(families[family]))}); held out means another family: take it out"
+                f"({', '.join(sorted(families[family.casefold()]))}); held out means another family: take it out"
             )
