@@ -69,6 +69,20 @@ def test_what_models_really_write_is_read(written: str, texts: list[str]) -> Non
     assert [c.text for c in read_candidates(written, 5, weighted=True)] == texts
 
 
+@pytest.mark.parametrize(
+    ("written", "texts"),
+    [
+        ('[{"text": "a", "probability": %s}, {"text": "b", "probability": 1}]' % ("9" * 400), ["b"]),
+        ('[{"text": "a", "probability": %s}, {"text": "b", "probability": 1}]' % ("9" * 5000), ["b"]),
+        ('[{"text": "a", "probability": 1.7e308}, {"text": "b", "probability": 1.7e308}]', []),
+        ('{"a": [' * 480 + '{"text": "a", "probability": 1}' + "]}" * 480, ["a"]),
+    ],
+    ids=["no float", "no integer", "no sum", "nested"],
+)
+def test_numbers_and_depths_beyond_all_bounds_do_not_break_the_reader(written: str, texts: list[str]) -> None:
+    assert [c.text for c in read_candidates(written, 5, weighted=True)] == texts
+
+
 def test_half_a_character_in_a_candidate_becomes_one_that_can_be_recorded() -> None:
     (candidate,) = read_candidates('[{"text": "yes \\ud83d", "p": 1}]', 5, weighted=True)
     assert candidate.text == "yes \ufffd"

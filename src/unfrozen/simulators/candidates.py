@@ -18,6 +18,8 @@ from unfrozen.core.messages import ToolCall, whole_text
 
 _TEXT_KEYS = ("text", "reply", "response", "message", "content")
 _WEIGHT_KEYS = ("probability", "p", "prob", "weight")
+_LARGEST_WEIGHT = 1e100
+"""No probability in any unit is larger, and sums of larger ones overflow."""
 
 
 def read_candidates(written: str, k: int, weighted: bool, tools: Collection[str] = ()) -> tuple[Candidate, ...]:
@@ -57,11 +59,13 @@ def _entries(written: str) -> Iterator[Any]:
     position = 0
     while (match := re.compile(r"[\[{]").search(written, position)) is not None:
         try:
-            value, position = decoder.raw_decode(written, match.start())
-        except (json.JSONDecodeError, RecursionError):
+            value, end = decoder.raw_decode(written, match.start())
+            found = list(_unpack(value))
+        except (ValueError, RecursionError):  # not JSON, or a number of too many digits, or too deep
             position = match.start() + 1
             continue
-        yield from _unpack(value)
+        position = end
+        yield from found
 
 
 def _unpack(value: Any) -> Iterator[Any]:
@@ -96,7 +100,7 @@ def _call(value: Any, tools: Collection[str]) -> ToolCall | None:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return None
     if not isinstance(arguments, dict):
         return None
@@ -119,7 +123,7 @@ def _weight(entry: Any) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number >= 0, also from "0.3" or "30%"; None for everything else."""
+    """A number from 0 to the largest weight, also from "0.3" or "30%"; None for everything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -129,5 +133,4 @@ def _number(value: Any) -> float | None:
         value = float(match.group(1)) / (100 if match.group(2) else 1)
     if not isinstance(value, int | float):
         return None
-    number = float(value)
-    return number if math.isfinite(number) and number >= 0 else None
+    return float(value) if 0 <= value <= _LARGEST_WEIGHT else None
