@@ -341,12 +341,12 @@ def load_config(path: Path) -> RunConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file. Raises ConfigError where it is missing or not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 

@@ -148,9 +148,14 @@ def test_a_verdict_is_read_out_of_prose_and_contradictions_are_none() -> None:
     assert read_verdict('{"success": true') is None
 
 
+def test_a_number_of_too_many_digits_is_no_verdict() -> None:
+    assert read_verdict('{"score": ' + "9" * 5000 + ', "success": true}') is None
+
+
 def test_a_function_decides_over_the_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = "def polite(transcript, task):\n    return task['facts']['word'] in transcript[-1]['text']\n"
     module += "async def later(transcript, task):\n    return False\n"
+    module += "def leaves(transcript, task):\n    raise SystemExit(3)\n"
     module += "def broken(transcript, task):\n    return 1 / 0\ndef vague(transcript, task):\n    return 'yes'\n"
     write(tmp_path, module, "own_rules_of_test.py")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -164,6 +169,11 @@ def test_a_function_decides_over_the_transcript(tmp_path: Path, monkeypatch: pyt
     assert play(one(tmp_path, success=rule("later")), "please [END]")[0].outcome().success is False
     with pytest.raises(UsageError, match=r"own_rules_of_test:broken raised ZeroDivisionError on task 'a'"):
         play(one(tmp_path, success=rule("broken")), "x [END]")
+    with pytest.raises(UsageError, match=r"own_rules_of_test:leaves raised SystemExit on task 'a': 3"):
+        play(one(tmp_path, success=rule("leaves")), "x [END]")
+    write(tmp_path, "raise SystemExit(3)\n", "own_rules_that_leave.py")
+    with pytest.raises(ConfigError, match=r"own_rules_that_leave:x' cannot be loaded: SystemExit: 3"):
+        one(tmp_path, success={"rule": "function", "function": "own_rules_that_leave:x"})
     with pytest.raises(UsageError, match=r"returned 'yes' on task 'a'; return True or False"):
         play(one(tmp_path, success=rule("vague")), "x [END]")
     with pytest.raises(ConfigError, match=r"success.function of task 'a': 'own_rules_of_test:gone' cannot be loaded"):
@@ -210,6 +220,29 @@ def test_a_file_that_is_not_there_or_of_no_known_kind_is_refused(tmp_path: Path)
         OwnTasks(OwnTasksConfig(file=write(tmp_path, "", "t.yaml")))
     with pytest.raises(UsageError, match=r"no \[\[tasks\]\]"):
         OwnTasks(OwnTasksConfig(file=write(tmp_path, "")))
+
+
+def test_a_file_of_windows_is_read(tmp_path: Path) -> None:
+    line = json.dumps(TASK)
+    (tmp_path / "tasks.jsonl").write_bytes(b"\xef\xbb\xbf" + line.encode() + b"\r\n")
+    toml = '[[tasks]]\nid = "a"\ngoal = "g"\nsuccess = {rule = "marker", marker = "x"}\n'
+    (tmp_path / "tasks.toml").write_bytes(b"\xef\xbb\xbf" + toml.replace("\n", "\r\n").encode())
+    for name in ("tasks.jsonl", "tasks.toml"):
+        assert [t.id for t in OwnTasks(OwnTasksConfig(file=str(tmp_path / name))).tasks("test")] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("deep.jsonl", "[" * 100_000),
+        ("deep.toml", "a = " + "[" * 10_000),
+        ("long.jsonl", '{"exchanges": ' + "9" * 5000 + "}"),
+        ("long.toml", "exchanges = " + "9" * 5000),
+    ],
+)
+def test_a_file_beyond_all_bounds_is_one_clear_line(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}.*: not (valid TOML|JSON)"):
+        OwnTasks(OwnTasksConfig(file=write(tmp_path, text, name)))
 
 
 def test_a_split_without_tasks_says_what_to_write(tmp_path: Path) -> None:

@@ -15,6 +15,6 @@ def load_object(text: str, key: str) -> Any:
         raise ConfigError(f"{key}: {text!r} is not of the form package.module:name")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:  # somebody else's module: what it raises has no type of ours
+    except (Exception, SystemExit) as error:  # somebody else's module: what it raises has no type of ours
         where = "; is the folder of the module in PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
         raise ConfigError(f"{key}: {text!r} cannot be loaded: {type(error).__name__}: {error}{where}") from error

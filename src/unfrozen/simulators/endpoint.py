@@ -127,7 +127,7 @@ def _choices(written: str) -> Iterator[Any]:
     while position >= 0:
         try:
             value, end = decoder.raw_decode(written, position)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # not JSON, or a number of too many digits, or too deep
             end = position + 1
         else:
             if "choice" in value:

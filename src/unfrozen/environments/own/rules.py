@@ -65,7 +65,7 @@ def _verdicts(written: str) -> Iterator[Verdict]:
     while position >= 0:
         try:
             value, end = decoder.raw_decode(written, position)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # not JSON, or a number of too many digits, or too deep
             end = position + 1
         else:
             if isinstance(value.get("success"), bool):
@@ -79,7 +79,7 @@ async def by_function(function: SuccessFunction, name: str, task: Mapping[str, A
         answer = function(transcript(talk), dict(task))
         if inspect.isawaitable(answer):
             answer = await answer
-    except Exception as error:  # somebody else's code: what it raises has no type of ours
+    except (Exception, SystemExit) as error:  # somebody else's code: what it raises has no type of ours
         raise UsageError(
             f"success function {name} raised {type(error).__name__} on task {task['id']!r}: {error}"
         ) from error

@@ -119,7 +119,7 @@ def read_task_file(path: Path) -> TaskFile:
     """Read a `.toml` or `.jsonl` file. Raises UsageError that names the file, the line and the key."""
     try:
         data = path.read_bytes()
-        text = data.decode()
+        text = data.decode("utf-8-sig")  # some editors write a mark before the first byte
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"environment.file: {path} cannot be read ({error})") from error
     if path.suffix == ".toml":
@@ -134,7 +134,7 @@ def read_task_file(path: Path) -> TaskFile:
 def _from_toml(path: Path, text: str) -> tuple[str, tuple[OwnTask, ...]]:
     try:
         record = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise UsageError(f"{path}: not valid TOML: {error}") from error
     name = record.pop("name", path.stem)
     listed = record.pop("tasks", None)
@@ -152,7 +152,7 @@ def _from_jsonl(path: Path, text: str) -> tuple[OwnTask, ...]:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}, line {number}: not JSON ({error})") from error
         if not isinstance(record, dict):
             raise UsageError(f"{path}, line {number}: not a JSON object")
