@@ -12,8 +12,10 @@ from unfrozen.core.errors import UsageError
 from unfrozen.diagnoseconfig import DiagnoseConfig, load_diagnosis
 from unfrozen.environments.registry import open_environment
 from unfrozen.jobs.diagnose import BASELINE, roles_of, tasks_of
+from unfrozen.measures.drop import POWER
 from unfrozen.measures.observations import from_episodes
 from unfrozen.measures.plan import Plan, PowerEstimate, Rates, make_plan, rates_from_pilot
+from unfrozen.measures.verdict import MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +66,23 @@ def plan(
     if pilot is not None:
         config, role, episodes = _read_pilot(pilot)
         tested = [label for label in config.tested(role) if label != BASELINE]
-        rates = rates_from_pilot(from_episodes(episodes, roles_of(config, role)), tested[0])
+        try:
+            rates = rates_from_pilot(from_episodes(episodes, roles_of(config, role)), tested[0])
+        except ValueError as error:
+            raise UsageError(f"{pilot}: {error}; let the pilot finish first") from error
         source = f"rates of {pilot}"
         question = config.question
-        drop, power = drop or question.margin, power or question.power
-        held_out = held_out or len(config.names(role))
+        drop = question.margin if drop is None else drop
+        power = question.power if power is None else power
+        held_out = len(config.names(role)) if held_out is None else held_out
         baseline = any(e.agent.label == BASELINE for e in episodes) if baseline is None else baseline
         environment = open_environment(config.environment.name, config.environment.model_extra or {})
-        tasks = tasks or tasks_of(config, role, environment)[1]
+        tasks = tasks_of(config, role, environment)[1] if tasks is None else tasks
     given = {"success": success, "icc": icc, "noise": noise}
     rates = replace(rates, **{key: value for key, value in given.items() if value is not None})
-    power = power or 0.8
-    found = make_plan(drop or 0.10, rates, held_out or 1, bool(baseline), power, tasks)
+    power = POWER if power is None else power
+    drop, held_out = MARGIN if drop is None else drop, 1 if held_out is None else held_out
+    found = make_plan(drop, rates, held_out, bool(baseline), power, tasks)
     return EpisodePlan(found, power, source)
 
 
@@ -85,7 +92,8 @@ def _read_pilot(folder: Path) -> tuple[DiagnoseConfig, Split, list[Episode]]:
     config = load_diagnosis(folder / "config.toml")
     episodes = EpisodeLog(folder).episodes
     played = {episode.simulator.label for episode in episodes}
-    return config, "test" if played & set(config.roles.test) else "validation", episodes
+    role: Split = "test" if played & set(config.roles.test) or not config.roles.validation else "validation"
+    return config, role, [episode for episode in episodes if episode.simulator.label in roles_of(config, role)]
 
 
 def _line(found: PowerEstimate) -> str:

@@ -48,7 +48,7 @@ class Rates:
     noise: float = 0.70
 
     def __post_init__(self) -> None:
-        if not 0 < self.success < 1 or not 0 <= self.icc < 1 or self.noise < 0:
+        if not (0 < self.success < 1 and 0 <= self.icc < 1 and 0 <= self.noise < math.inf):
             raise UsageError(
                 f"success {self.success} must lie between 0 and 1, icc {self.icc} in [0, 1), noise {self.noise} at 0 "
                 f"or above"
@@ -115,10 +115,15 @@ def make_plan(
 ) -> Plan:
     """For each number of trials, the fewest tasks that find a drop of `drop` (0.1: ten points) with `power`.
 
-    Raises UsageError where such a drop is impossible at the assumed success.
+    Raises UsageError where such a drop is impossible at the assumed success, or with so few tasks.
     """
     rates = rates or Rates()
     _refuse_impossible(rates, drop)
+    if not 0 < power < 1 or held_out < 1:
+        raise UsageError(f"power {power} must lie between 0 and 1, and {held_out} held-out simulators be at least one")
+    if tasks_available is not None and tasks_available < MIN_CLUSTERS:
+        raise UsageError(f"{tasks_available} tasks cannot show any drop; it takes at least {MIN_CLUSTERS}")
+    most = min(tasks_available or MAX_TASKS, MAX_TASKS)
 
     def estimate(tasks: int, repeated: int) -> PowerEstimate:
         design = Design(tasks, repeated, held_out, baseline)
@@ -129,13 +134,13 @@ def make_plan(
         pilot = Design(20_000, repeated, held_out, baseline)
         variance = float(_differences(rates, drop, pilot, 1, generator(seed, repeated)).var())
         tasks = _tasks_for(variance, drop, power)
-        while tasks <= (tasks_available or MAX_TASKS):
+        while tasks <= most:
             option = estimate(tasks, repeated)
             if option.power >= power - option.monte_carlo_error:
                 found.append(option)
                 break
             tasks = math.ceil(1.03 * tasks)
-    largest = None if tasks_available is None else estimate(tasks_available, max(trials))
+    largest = None if tasks_available is None else estimate(most, max(trials))
     return Plan(drop, rates, tuple(sorted(found, key=lambda e: e.design.episodes)), largest)
 
 
@@ -312,7 +317,7 @@ def _intraclass(success: Floats) -> tuple[float, float]:
     means = np.where(with_some, np.nansum(success, axis=1) / np.maximum(count, 1), np.nan)
     freedom = (count - with_some).sum()
     if freedom == 0:
-        return float(np.nanmean(means)), math.nan
+        return math.nan, math.nan
     within = float(np.nansum((success - means[:, None]) ** 2) / freedom)
     between = float(np.nanmean(np.nanvar(means, axis=0, ddof=1))) - within / float(count[with_some].mean())
     icc = max(between, 0.0) / (max(between, 0.0) + within) if within > 0 or between > 0 else 0.0
