@@ -36,14 +36,14 @@ class SpeakerSettings(Settings):
 
     model: str = "main"
     """Name of a [models.NAME] section."""
-    adapter: str | None = None
+    adapter: str | None = Field(None, min_length=1)
     """Where its weights start: a PEFT adapter folder, or "lab:FAMILY"; unset is the bare model."""
-    family: str | None = None
+    family: str | None = Field(None, min_length=1)
     """Model family. Held out means another family. Unset: the simulator's name if it has an adapter of
     its own, else the model's family."""
-    scripted: str | None = None
+    scripted: str | None = Field(None, min_length=1)
     """A scripted speaker of the environment instead of a model."""
-    callable: str | None = None
+    callable: str | None = Field(None, min_length=1)
     """A Python function instead of a model, `package.module:function`. It gets the conversation as OpenAI messages,
     in the role's own perspective, and returns what is said; it may be `async`."""
     max_tokens: int = Field(64, ge=1)

@@ -30,7 +30,7 @@ class TestedAgent(SpeakerSettings):
 
     __test__: ClassVar[bool] = False  # not a test class, whatever pytest thinks of its name
 
-    adapter: str | None = None
+    adapter: str | None = Field(None, min_length=1)
     """The folder of a training run (its last complete step), a PEFT adapter folder, or "lab:FAMILY"; unset is the
     bare model."""
     max_tokens: int = Field(256, ge=1)

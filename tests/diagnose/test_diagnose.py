@@ -227,6 +227,7 @@ def test_validation_never_meets_the_test_simulators(chairs: Make, tmp_path: Path
         ({"roles.test": ["nobody"]}, r"roles\.test names 'nobody'"),
         ({"agent": {}}, r"agent\.model names 'main', which has no \[models\.main\]"),
         ({"agent.scripted": "x"}, "scripted and callable are both set"),
+        ({"agent.callable": ""}, r"agent\.callable: String should have at least 1 character"),
         ({"agent.callable": None, "agent.model": "x"}, r"agent\.model names 'x'"),
     ],
 )
@@ -287,6 +288,37 @@ def test_a_plan_says_what_a_drop_costs_in_episodes_and_refuses_what_is_no_pilot(
     )
     with pytest.raises(UsageError, match="not the folder of a diagnosis"):
         plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"drop": 0.0}, "a drop of 0 points is impossible"),
+        ({"drop": float("nan")}, "a drop of nan points is impossible"),
+        ({"power": 0.0}, "power 0.0 must lie between 0 and 1"),
+        ({"power": 1.0}, "power 1.0 must lie between 0 and 1"),
+        ({"held_out": 0}, "0 held-out simulators be at least one"),
+        ({"tasks": 0}, "0 tasks cannot show any drop; it takes at least 6"),
+        ({"noise": float("inf")}, "noise inf at 0 or above"),
+    ],
+)
+def test_a_plan_takes_nothing_for_unset_that_was_given(given: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan(**given)
+
+
+def test_a_plan_does_not_simulate_more_tasks_than_anybody_plays() -> None:
+    assert plan(drop=0.2, tasks=10**12).plan.options == plan(drop=0.2).plan.options
+
+
+def test_a_plan_from_a_pilot_that_has_hardly_begun_says_so(chairs: Make, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(chairs(**{"rollout.concurrency": 1}), tmp_path / "pilot", watch=StopsAfter(1))
+    with pytest.raises(UsageError, match="let the pilot finish first"):
+        plan(tmp_path / "pilot")
+    (tmp_path / "pilot" / "episodes.jsonl").write_text("")
+    with pytest.raises(UsageError, match="no observations; let the pilot finish first"):
+        plan(tmp_path / "pilot")
 
 
 def test_a_plan_from_a_pilot_takes_its_rates_tasks_and_simulators(chairs: Make, tmp_path: Path) -> None:
