@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import time
 import traceback
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from upstream import REPLY_FAULTS, TRANSPORT_FAULTS, Reply, Upstream, completion, error
 
-from unfrozen.core.errors import ContextTooLong, EpisodeError, UsageError
+from unfrozen.core.errors import ContextTooLong, EpisodeError, ResumableError, UsageError
 from unfrozen.engines.endpoint import Answer, Endpoint, Ledger
 from unfrozen.engines.endpoint.answers import read_completion, same_model, split_reasoning
 from unfrozen.engines.endpoint.failures import retry_after
@@ -133,15 +134,16 @@ def test_retry_after_is_honoured_by_every_request_to_the_server(fault: str) -> N
     assert min(later) - first >= wait - 1.0 if fault == "429-date" else min(later) - first >= wait
 
 
-def test_a_server_that_wants_to_be_left_alone_for_long_fails_the_episode_at_once() -> None:
+def test_a_server_that_wants_to_be_left_alone_for_long_stops_the_job_at_once_to_go_on_later() -> None:
     async def run() -> None:
         async with (
             Upstream(script=[error(429, "daily limit", Retry_After="86400")]) as server,
             aclosing(Endpoint(spec(server.url))) as endpoint,
         ):
-            with pytest.raises(EpisodeError, match="left alone for 86400 s"):
+            with pytest.raises(ResumableError, match=r"left alone for 86400 s: run the same command again then"):
                 await ask(endpoint)
             assert server.count == 1
+            assert (await asyncio.wait_for(ask(endpoint), 5)).message.content  # the gate is not closed till then
 
     asyncio.run(run())
 
@@ -487,8 +489,21 @@ def test_what_a_model_gives_is_known_after_it_was_asked() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}, "much"])
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}, {"prompt_tokens": 10**400}, "much"]
+)
 def test_odd_usage_is_never_an_error(usage: Any) -> None:
     record = {"choices": [{"message": {"content": "No."}}], "usage": usage}
     answer = read_completion(record)
     assert (answer.message.content, answer.tokens) == ("No.", 0)
+
+
+def test_a_part_without_text_says_nothing_and_numbers_without_bounds_are_no_completion() -> None:
+    def read(**choice: Any) -> Answer:
+        return read_completion({"choices": [{"message": {"content": "No."}, **choice}]})
+
+    parts = [{"type": "text", "text": None}, {"type": "text", "text": "Yes."}]
+    assert read(message={"content": parts}).message.content == "Yes."
+    for odd in ({"token_ids": [math.inf]}, {"logprobs": {"content": [{"logprob": 10**400}]}}):
+        with pytest.raises(ValueError, match="not a chat completion"):
+            read(**odd)

@@ -21,6 +21,8 @@ _REASONING_BEFORE = re.compile(rf"\A((?:(?!<(?:{_TAGS})>).)*)</(?:{_TAGS})>", re
 """Some chat templates write the opening tag themselves, so that a reply begins in the middle of the reasoning."""
 _TAG = re.compile(r"(?:[-:@](?:20\d\d-?\d\d-?\d\d|\d{3,4}|latest|preview|free))+$")
 """What servers add to a model's name without meaning another: a date, a short date, a tag."""
+_MOST_TOKENS = 10**12
+"""No request has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def read_completion(record: Any) -> Answer:
             tuple(int(token) for token in choice.get("token_ids") or ()),
             _logprobs(choice.get("logprobs")),
         )
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"not a chat completion: {error}") from error
 
 
@@ -123,7 +125,7 @@ def _bare(name: str) -> str:
 
 def count(value: Any) -> int:
     """A number of tokens; what is none counts as 0."""
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and 0 < value <= _MOST_TOKENS else 0
 
 
 def _inner(usage: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -137,7 +139,7 @@ def _text(content: Any, kind: str) -> str:
         return ""
     if isinstance(content, str):
         return content if kind == "text" else ""
-    return "".join(str(part[kind]) for part in content if part.get("type") == kind)
+    return "".join(str(part.get(kind) or "") for part in content if part.get("type") == kind)
 
 
 def _thinking(message: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from unfrozen.core.errors import EpisodeError
+from unfrozen.core.errors import EpisodeError, ResumableError
 from unfrozen.engines.endpoint.answers import Answer, Usage, same_model
 from unfrozen.engines.endpoint.anthropic import AnthropicTransport
 from unfrozen.engines.endpoint.cache import ResponseCache, request_key
@@ -38,7 +38,7 @@ from unfrozen.engines.endpoint.transport import OpenAITransport, Reply, Transpor
 
 _LOG = logging.getLogger(__name__)
 LONGEST_WAIT = 600.0
-"""A server that asks for more seconds than this is not waited for."""
+"""A server that asks for more seconds than this (a daily limit) is not waited for: the job stops, to go on then."""
 _PAUSE = wait_random_exponential(multiplier=0.5, max=30.0)
 """Full jitter: seconds drawn from [0, 0.5 * 2**n), so that requests that failed together come back apart."""
 
@@ -100,8 +100,9 @@ class Endpoint:
         """Send one request, in OpenAI's form; `options` are its further fields.
 
         Raises UsageError where no further request could do better, BudgetSpent where it could exceed the budget,
-        and EpisodeError("infrastructure", ...) where this one failed after its retries. An answer that says nothing
-        is returned as it is.
+        ResumableError where the server wants none for longer than `LONGEST_WAIT`, and
+        EpisodeError("infrastructure", ...) where this one failed after its retries. An answer that says nothing is
+        returned as it is.
         """
         spec = self.spec
         body = {**spec.extra_body, "model": spec.model, "messages": list(messages), **options}
@@ -202,8 +203,8 @@ class Endpoint:
         if reply.status in OVERLOADED:
             self._gate.overloaded(began)
         wait = retry_after(reply.headers)
-        if wait:
-            self._gate.close_for(min(wait, LONGEST_WAIT))
+        if wait and wait <= LONGEST_WAIT:
+            self._gate.close_for(wait)
 
     def _answer(self, reply: Reply, record: Any) -> Answer:
         """Read an answer with status 200. Raises Passing where it is none, or another model's and those are refused."""
@@ -239,7 +240,10 @@ class Endpoint:
         status, code = _status(reply, error), str(error.get("code") or "")
         found = refusal(self.spec, status, code, _said(error, reply), wait, reply.status)
         if isinstance(found, Passing) and wait is not None and wait > LONGEST_WAIT:
-            return EpisodeError("infrastructure", f"{found.detail}; it asks to be left alone for {wait:g} s")
+            return ResumableError(
+                f"{self.spec.section}: {found.detail}; it asks to be left alone for {wait:g} s: run the same command "
+                "again then"
+            )
         return found
 
     def _note(self, text: str) -> None:
