@@ -204,6 +204,20 @@ def test_the_test_simulators_are_opened_once_and_a_second_agent_is_told_so(chair
     assert [o["run"] for o in again["opened"]["earlier"]] == ["second"], "its own opening is no other's"
 
 
+def test_a_book_of_openings_that_a_full_disk_cut_short_is_read_and_a_damaged_one_is_refused(
+    chairs: Make, tmp_path: Path
+) -> None:
+    diagnose(chairs(), tmp_path / "one")
+    book = tmp_path / BOOK
+    line = book.read_bytes()
+    book.write_bytes(line + line[:40])
+    assert diagnose(chairs(), tmp_path / "two").summary["opened"]["earlier"] == []
+    assert [b'"run": "one"' in row for row in book.read_bytes().splitlines()] == [True, False]
+    book.write_bytes(b"\xff\xfe\n" + line)
+    with pytest.raises(UsageError, match=r"test-openings\.jsonl, line 1: not an opening .* or remove it"):
+        diagnose(chairs(), tmp_path / "three")
+
+
 def test_validation_never_meets_the_test_simulators(chairs: Make, tmp_path: Path) -> None:
     config = chairs(**{"roles.test": ["plain"], "roles.validation": ["curt"]})
     summary = diagnose(config, tmp_path / "validation", validation=True).summary

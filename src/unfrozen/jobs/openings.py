@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -98,12 +99,20 @@ def identity(*parts: object, weights: Path | None = None) -> str:
 
 
 def _read(book: Path) -> Sequence[Opening]:
+    """The openings; a last line that was cut short (by a full disk) is removed from the file."""
     if not book.exists():
         return []
+    data = book.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
     found = []
-    for number, line in enumerate(book.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             found.append(_OPENING.validate_json(line))
         except ValidationError as error:
-            raise UsageError(f"{book}, line {number}: not an opening ({error.errors()[0]['msg']})") from error
+            raise UsageError(
+                f"{book}, line {number}: not an opening ({error.errors()[0]['msg']}); put the file back as it was, or "
+                "remove it to forget what was opened"
+            ) from error
+    if len(whole) < len(data):
+        os.truncate(book, len(whole))
     return found
