@@ -137,3 +137,22 @@ def test_tokens_per_minute_count_what_was_used_not_what_could_have_been() -> Non
     took = asyncio.run(run())
     # 260 tokens at 400 a second; had every reservation counted in full, 1200 tokens would take 3 s.
     assert 0.35 <= took < 1.5
+
+
+def test_a_whole_crowd_can_be_sent_away_at_once_and_the_gate_still_opens() -> None:
+    async def run() -> None:
+        gate = AdaptiveGate(1)
+
+        async def pass_through(seconds: float) -> None:
+            async with gate:
+                await asyncio.sleep(seconds)
+
+        crowd = [asyncio.create_task(pass_through(60)) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        for task in crowd:
+            task.cancel()
+        ends = await asyncio.gather(*crowd, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        await asyncio.wait_for(pass_through(0), 1)
+
+    asyncio.run(run())

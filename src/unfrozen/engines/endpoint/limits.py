@@ -61,7 +61,7 @@ class AdaptiveGate:
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
                 self._leave()
-            else:
+            elif place in self._waiting:  # somebody who left before this one woke up may have passed it over
                 self._waiting.remove(place)
             raise
 
