@@ -28,7 +28,7 @@ quickstart: install  ## Run the lab comparison and write runs/quickstart/report.
 	$(BIN)/unfrozen compare examples/quickstart.toml
 
 test: $(VENV)/.installed-dev  ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 lint: $(VENV)/.installed-dev  ## Lint and check the format
 	$(BIN)/ruff check .
