@@ -21,7 +21,7 @@ from unfrozen.rollout.conversation import converse
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own.md"
 FILES: Mapping[str, str] = dict(
-    re.findall(r"^`([\w.-]+)`.*?:\n\n```\w+\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    re.findall(r"^`([\w.-]+)`[^\n]*:\n\n```\w+\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 )
 
 
