@@ -180,6 +180,9 @@ def test_a_body_that_is_no_request_is_refused(data: bytes, status: int) -> None:
             async with client.http.post(url, data=data, headers=headers) as answer:
                 assert answer.status == status
                 assert (await answer.json())["error"]["message"]
+            async with client.http.post(url, data=data, headers=headers | {"Content-Encoding": "gzip"}) as answer:
+                assert answer.status == 400, "it is not what its header says"
+                assert (await answer.json())["error"]["message"]
 
     run(talk())
 

@@ -110,6 +110,8 @@ def _tool_calls(records: Any) -> tuple[ToolCall, ...]:
         try:
             function = call["function"]
             calls.append(ToolCall(str(call["id"]), str(function["name"]), str(function["arguments"])))
-        except (KeyError, TypeError) as error:
+        except KeyError as error:
             raise UsageError(f"message.tool_calls: a call lacks {error}") from error
+        except TypeError as error:
+            raise UsageError("message.tool_calls: a call and its function must be objects") from error
     return tuple(calls)

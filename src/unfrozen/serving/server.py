@@ -151,6 +151,9 @@ class Server:
                 body = await request.read()
         except TimeoutError:
             raise RequestError(408, f"the body did not arrive within {_BODY_SECONDS:g} s", "slow_body") from None
+        except web.RequestPayloadError as error:
+            # Its encoding is not what its header says, or it broke off.
+            raise RequestError(400, f"the body cannot be read: {' '.join(str(error).split())}", "bad_body") from None
         asked = read_request(body, self.settings.max_messages, request.headers.get(SESSION_HEADER))
         if asked.model not in self.sessions:
             there_is = ", ".join(self.sessions)
