@@ -1,4 +1,4 @@
-"""Copies what a finished job measured into results/: summary.json, config.toml, table.md and the picture.
+"""Copies what a finished job measured into results/: summary.json, the configs, table.txt and the picture.
 
 Usage: python scripts/publish_results.py RUN_FOLDER RESULTS_FOLDER
 """
