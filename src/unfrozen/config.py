@@ -333,15 +333,15 @@ def named(key: str, names: tuple[str, ...], known: Mapping[str, Any], section: s
             raise ValueError(f"{key} names {name!r}, which has no [{section}.{name}] section (there are: {have})")
 
 
-def load_config(path: Path) -> RunConfig:
+def load_config(path: Path | str) -> RunConfig:
     """Read and validate a TOML file. Raises ConfigError naming the file, the key, what was given and allowed."""
     return parse_config(read_toml(path), str(path))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path | str) -> dict[str, Any]:
     """Parse a TOML file. Raises ConfigError where it is missing or not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:

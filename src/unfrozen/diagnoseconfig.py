@@ -185,6 +185,6 @@ class DiagnoseConfig(Settings):
         return agents | ({} if self.baseline is None else {"baseline": self.baseline})
 
 
-def load_diagnosis(path: Path) -> DiagnoseConfig:
+def load_diagnosis(path: Path | str) -> DiagnoseConfig:
     """Read and validate a TOML file. Raises ConfigError naming the file, the key, what was given and allowed."""
     return validated(DiagnoseConfig, read_toml(path), str(path))

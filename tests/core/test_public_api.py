@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import unfrozen
 import unfrozen.simulators
 from unfrozen.core.settings import Settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PINNED = {
     "simulators.open_simulator": (
@@ -87,14 +90,14 @@ PINNED = {
         "success: 'float | None' = None, icc: 'float | None' = None, noise: 'float | None' = None, "
         "held_out: 'int | None' = None, baseline: 'bool | None' = None, tasks: 'int | None' = None) -> 'EpisodePlan'"
     ),
-    "load_diagnosis": "(path: 'Path') -> 'DiagnoseConfig'",
+    "load_diagnosis": "(path: 'Path | str') -> 'DiagnoseConfig'",
     "JobResult": "(path: 'Path', summary: 'dict[str, Any]') -> None",
     "DiagnosisResult": "(path: 'Path', summary: 'Mapping[str, Any]') -> None",
     "simulators.VerbalizedSettings": (
         "(k: 'int' = 5, draw: \"Literal['probability', 'uniform']\" = 'probability', tail: 'float' = 1.0, "
         "retries: 'int' = 1, max_tokens: 'int' = 512, constrained: 'bool' = False) -> None"
     ),
-    "load_config": "(path: 'Path') -> 'RunConfig'",
+    "load_config": "(path: 'Path | str') -> 'RunConfig'",
     "parse_config": "(data: 'Mapping[str, Any]', source: 'str' = 'config') -> 'RunConfig'",
 }
 """What other people's code calls. A change here breaks it: deprecate first."""
@@ -119,3 +122,11 @@ def test_every_public_name_is_there_and_pinned() -> None:
         called = {name for name in module.__all__ if callable(getattr(module, name))}
         assert called - pinned == set(CONFIGS) & called
     assert all(issubclass(getattr(unfrozen, name), Settings) for name in CONFIGS)
+
+
+def test_a_config_is_loaded_from_a_path_or_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text((EXAMPLES / "quickstart.toml").read_text())
+    assert unfrozen.load_config(str(file)) == unfrozen.load_config(file)
+    file.write_text((EXAMPLES / "diagnose-lab.toml").read_text())
+    assert unfrozen.load_diagnosis(str(file)) == unfrozen.load_diagnosis(file)
