@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from unfrozen.config import (
     NAME_PATTERN,
@@ -19,8 +19,9 @@ from unfrozen.config import (
     validated,
 )
 from unfrozen.core.episodes import Split
+from unfrozen.core.keys import KeyVariable
 from unfrozen.core.settings import Settings
-from unfrozen.modelconfig import ModelSettings, SpendSettings
+from unfrozen.modelconfig import ModelSettings, SpendSettings, check_address
 
 ROLES: tuple[Split, ...] = ("train", "validation", "test")
 
@@ -90,8 +91,14 @@ class EmbeddingSettings(Settings):
     """The server's address without `/embeddings`."""
     model: str
     """The server's name for the model."""
-    api_key_env: str | None = None
+    api_key_env: KeyVariable = None
     """NAME of the environment variable that holds the key."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        check_address(url)
+        return url
 
 
 class NarrownessSection(Settings):

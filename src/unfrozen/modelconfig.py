@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
+from unfrozen.core.keys import KeyVariable
 from unfrozen.core.settings import Settings
 from unfrozen.engines.endpoint import Budget
 from unfrozen.engines.endpoint.spec import OWN_FIELDS, Api, EndpointSpec, TokenLimitKey
@@ -50,7 +50,7 @@ class ModelSettings(Settings):
     base_url: str | None = None
     """endpoint: the server's address without `/chat/completions`, as in "http://127.0.0.1:8000/v1"; Anthropic's is
     "https://api.anthropic.com"."""
-    api_key_env: str | None = None
+    api_key_env: KeyVariable = None
     """endpoint: NAME of the environment variable that holds the key; unset for a server that wants none. The key
     itself never belongs in a config, and is written nowhere."""
     timeout: float | None = Field(None, gt=0)
@@ -98,12 +98,7 @@ class ModelSettings(Settings):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"engine {self.engine!r} does not read {key}; take it away")
         if self.engine == "endpoint":
-            _check_address(self.base_url)
-        if self.api_key_env is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.api_key_env):
-            raise ValueError(
-                "api_key_env is the NAME of an environment variable in capitals, as in OPENAI_API_KEY; "
-                "the key itself never belongs in a config"
-            )
+            check_address(self.base_url)
         taken = sorted(OWN_FIELDS.intersection(self.extra_body or {}))
         if taken:
             raise ValueError(f"extra_body may not set {', '.join(taken)}: the speaker does")
@@ -139,7 +134,7 @@ class SpendSettings(Settings):
         return Budget(self.money, self.tokens, self.requests)
 
 
-def _check_address(url: str | None) -> None:
+def check_address(url: str | None) -> None:
     """Raise ValueError where an endpoint's address is missing or could hold a secret (which is not repeated)."""
     if url is None:
         raise ValueError('engine "endpoint" needs base_url, as in "http://127.0.0.1:8000/v1"')

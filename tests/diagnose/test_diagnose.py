@@ -241,6 +241,10 @@ def test_validation_never_meets_the_test_simulators(chairs: Make, tmp_path: Path
         ({"roles.test": ["nobody"]}, r"roles\.test names 'nobody'"),
         ({"agent": {}}, r"agent\.model names 'main', which has no \[models\.main\]"),
         ({"agent.scripted": "x"}, "scripted and callable are both set"),
+        (
+            {"narrowness.embeddings": {"base_url": "host", "model": "m"}},
+            "embeddings.base_url: base_url must",
+        ),
         ({"agent.callable": ""}, r"agent\.callable: String should have at least 1 character"),
         ({"agent.callable": None, "agent.model": "x"}, r"agent\.model names 'x'"),
     ],

@@ -52,6 +52,7 @@ class Server:
     def __init__(self) -> None:
         self.faults: list[int] = []
         self.answer: bytes | None = None
+        self.location = ""
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         owner = self
@@ -66,6 +67,7 @@ class Server:
                 said = owner.answer or json.dumps({"data": rows[::-1]}).encode()
                 self.send_response(status)
                 self.send_header("Retry-After", "0")
+                self.send_header("Location", f"{owner.location}/embeddings")
                 self.send_header("Content-Length", str(len(said)))
                 self.end_headers()
                 self.wfile.write(said)
@@ -126,3 +128,15 @@ def test_a_variable_without_a_key_and_a_closed_port_are_named(monkeypatch: pytes
     monkeypatch.setattr(embeddings.time, "sleep", lambda _: None)
     with pytest.raises(ResumableError, match="cannot be reached"):
         EndpointEmbedder("http://127.0.0.1:9/v1", "small", max_retries=1).embed(["a"])
+
+
+def test_a_key_goes_to_no_other_address_and_into_no_error(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBEDDING_KEY", "secret-1\n")
+    server.faults, server.location = [307], server.url
+    with pytest.raises(UsageError, match="it answered 307"):
+        EndpointEmbedder(server.url, "small", "EMBEDDING_KEY").embed(["a"])
+    assert server.keys == ["Bearer secret-1"], "the redirect was not followed"
+    monkeypatch.setenv("EMBEDDING_KEY", "secret-1\nX-More: 1")
+    with pytest.raises(UsageError, match="EMBEDDING_KEY holds characters that no key has") as refused:
+        EndpointEmbedder(server.url, "small", "EMBEDDING_KEY").embed(["a"])
+    assert "secret" not in str(refused.value)

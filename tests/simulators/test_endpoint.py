@@ -442,7 +442,7 @@ def test_an_endpoint_cannot_be_trained_and_nothing_is_written(method: str, tmp_p
         ({"models.mine.base_url": f"https://me:{KEY}@host/v1"}, r"api_key_env"),
         ({"models.mine.base_url": f"https://host/v1?key={KEY}"}, r"api_key_env"),
         ({"models.mine.base_url": "https://host/v1/chat/completions"}, r"ends before /chat/completions"),
-        ({"models.mine.api_key_env": KEY}, r"models\.mine: api_key_env is the NAME"),
+        ({"models.mine.api_key_env": KEY}, r"models\.mine\.api_key_env: it is the NAME"),
         ({"models.mine.api_key": KEY}, r"unknown key 'models\.mine\.api_key'"),
         ({"models.mine.device": "cuda"}, r"models\.mine: engine 'endpoint' does not read device"),
         ({"models.mine.options": {"dtype": "float32"}}, r"does not read options"),

@@ -118,11 +118,23 @@ def test_what_goes_wrong_is_raised_where_it_was_asked_and_the_next_reply_works()
         assert user.reply(FIRST).text == "ok"
 
 
+def test_a_simulator_that_was_closed_says_so() -> None:
+    with of(Says(lambda v, s: "ok")) as user:
+        pass
+    with pytest.raises(UsageError, match="was closed"):
+        user.reply(FIRST)
+    with pytest.raises(UsageError, match="was closed"):
+        asyncio.run(user.areply(FIRST))
+
+
 def test_what_cannot_be_opened_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     before = threading.active_count()
     with pytest.raises(UsageError, match="NO_SUCH_KEY"):
         open_simulator("m", base_url="http://127.0.0.1:9/v1", api_key_env="NO_SUCH_KEY")
+    with pytest.raises(UsageError, match=r"open_simulator\.api_key_env is the NAME") as refused:
+        open_simulator("m", base_url="http://127.0.0.1:9/v1", api_key_env="sk-secret")
+    assert "sk-secret" not in str(refused.value)
     with pytest.raises(UsageError, match="nobody"):
         open_simulator([], base_url="http://127.0.0.1:9/v1")
     with of(Says(lambda v, s: "ok")) as user:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from unfrozen.config import TRAINABLE_USERS, Method, RunConfig, read_toml, to_toml, validated, with_overrides
 from unfrozen.core.errors import ConfigError, RunDirectoryError, UsageError
 from unfrozen.core.files import write_atomically
+from unfrozen.core.keys import read_key
 from unfrozen.jobs import assembly
 from unfrozen.jobs.spending import open_spending
 from unfrozen.serving.running import run, stopped_by_signals
@@ -184,10 +185,7 @@ def _completed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _key(settings: ServeSection, allow_anonymous: bool) -> str | None:
     if settings.api_key_env is not None:
-        key = os.environ.get(settings.api_key_env, "").strip()
-        if not key:
-            raise UsageError(f"serve.api_key_env: the environment variable {settings.api_key_env} is not set")
-        return key
+        return read_key(settings.api_key_env, "serve.api_key_env", "clients of this server")
     if not is_loopback(settings.host) and not allow_anonymous:
         raise UsageError(
             f"serve.host: others can reach {settings.host}, and anybody could spend your money there; "

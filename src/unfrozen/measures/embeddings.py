@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import logging
-import os
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unfrozen.core.errors import ResumableError, UsageError
+from unfrozen.core.keys import read_key
 
 Vectors = npt.NDArray[np.float32]
 
@@ -69,6 +69,16 @@ class OfflineEmbedder:
         return _unit(self._model.embed(_spoken(texts)))
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other: the key may not go elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointEmbedder:
     """An OpenAI-compatible `/embeddings` endpoint. The key is read from the variable named by `api_key_env`.
@@ -104,17 +114,14 @@ class EndpointEmbedder:
     def _ask(self, texts: Sequence[str]) -> list[Any]:
         headers = {"Content-Type": "application/json"}
         if self.api_key_env is not None:
-            key = os.environ.get(self.api_key_env, "")
-            if not key:
-                raise UsageError(f"embeddings.api_key_env: the variable {self.api_key_env} is not set")
-            headers["Authorization"] = f"Bearer {key}"
+            headers["Authorization"] = f"Bearer {read_key(self.api_key_env, 'embeddings.api_key_env', self.base_url)}"
         body = json.dumps({"model": self.model, "input": list(texts)}).encode()
         request = urllib.request.Request(f"{self.base_url.rstrip('/')}/embeddings", body, headers)
         said = "no request was made"
         for attempt in range(self.max_retries + 1):
             pause = float(min(2**attempt, _LONGEST_PAUSE))
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                with _OPENER.open(request, timeout=self.timeout) as response:
                     return self._rows(response.read(), len(texts))
             except urllib.error.HTTPError as error:
                 said = f"it answered {error.code}"

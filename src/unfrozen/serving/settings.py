@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from unfrozen.core.keys import KeyVariable
 from unfrozen.core.settings import Settings
 
 
@@ -14,7 +15,7 @@ class ServeSection(Settings):
     """Address to listen on. Other than loopback needs `api_key_env`, or --allow-anonymous."""
     port: int = Field(8700, ge=0, le=65535)
     """Port to listen on; 0 takes a free one, which is printed."""
-    api_key_env: str | None = Field(None, pattern=r"^[A-Z_][A-Z0-9_]*$")
+    api_key_env: KeyVariable = None
     """NAME of the environment variable with the key that clients must send; unset asks for none."""
     queue: int = Field(2048, ge=1)
     """Requests accepted and not yet answered; further ones are answered 429 with Retry-After."""

@@ -70,6 +70,7 @@ class Simulator:
         the same reply where the model honours seeds; without one a fresh seed is drawn (`Reply.seed`). Raises
         UsageError where something has to be mended, and EpisodeError where no usable reply could be had.
         """
+        self._refuse_closed()
         return self._run(self._reply(messages, session, tools, seed, max_tokens))
 
     async def areply(
@@ -82,6 +83,7 @@ class Simulator:
         max_tokens: int | None = None,
     ) -> Reply:
         """The same in any event loop. Cancelling it cancels the request."""
+        self._refuse_closed()
         answer = self._reply(messages, session, tools, seed, max_tokens)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answer, self._loop))
 
@@ -112,6 +114,10 @@ class Simulator:
         read = [m if isinstance(m, Message) else Message.from_openai(m) for m in messages]
         system, rest = split_system(read)
         return await self._sessions.reply(system, rest, tools, session, seed, max_tokens)
+
+    def _refuse_closed(self) -> None:
+        if self._loop.is_closed():
+            raise UsageError("this simulator was closed; open another one")
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from unfrozen.core.errors import UsageError
+from unfrozen.core.keys import read_key
 
 Api = Literal["openai", "anthropic"]
 TokenLimitKey = Literal["max_tokens", "max_completion_tokens"]
@@ -52,12 +51,4 @@ class EndpointSpec:
         """The key in the named variable. Raises UsageError where it is not set, or holds what no key does."""
         if self.api_key_env is None:
             return None
-        key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise UsageError(
-                f"{self.section}.api_key_env: the environment variable {self.api_key_env} is not set; "
-                f"put the key for {self.base_url} there"
-            )
-        if not (key.isascii() and key.isprintable()):
-            raise UsageError(f"the environment variable {self.api_key_env} holds characters that no key has")
-        return key
+        return read_key(self.api_key_env, f"{self.section}.api_key_env", self.base_url)
