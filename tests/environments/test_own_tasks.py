@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -150,6 +151,12 @@ def test_a_verdict_is_read_out_of_prose_and_contradictions_are_none() -> None:
 
 def test_a_number_of_too_many_digits_is_no_verdict() -> None:
     assert read_verdict('{"score": ' + "9" * 5000 + ', "success": true}') is None
+
+
+def test_a_judge_that_loops_costs_no_time() -> None:
+    began = time.monotonic()
+    assert read_verdict('{"a":' * 100_000) is None
+    assert time.monotonic() - began < 2
 
 
 def test_a_function_decides_over_the_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

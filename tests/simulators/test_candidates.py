@@ -75,9 +75,10 @@ def test_what_models_really_write_is_read(written: str, texts: list[str]) -> Non
         ('[{"text": "a", "probability": %s}, {"text": "b", "probability": 1}]' % ("9" * 400), ["b"]),
         ('[{"text": "a", "probability": %s}, {"text": "b", "probability": 1}]' % ("9" * 5000), ["b"]),
         ('[{"text": "a", "probability": 1.7e308}, {"text": "b", "probability": 1.7e308}]', []),
-        ('{"a": [' * 480 + '{"text": "a", "probability": 1}' + "]}" * 480, ["a"]),
+        ('{"a": [' * 480 + '{"text": "a", "probability": 1}' + "]}" * 480, []),
+        ('[{"text": "a", "probability": 1}]' + "[" * 1_000_000, ["a"]),
     ],
-    ids=["no float", "no integer", "no sum", "nested"],
+    ids=["no float", "no integer", "no sum", "nested", "never closed"],
 )
 def test_numbers_and_depths_beyond_all_bounds_do_not_break_the_reader(written: str, texts: list[str]) -> None:
     assert [c.text for c in read_candidates(written, 5, weighted=True)] == texts

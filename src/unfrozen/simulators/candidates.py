@@ -61,7 +61,9 @@ def _entries(written: str) -> Iterator[Any]:
         try:
             value, end = decoder.raw_decode(written, match.start())
             found = list(_unpack(value))
-        except (ValueError, RecursionError):  # not JSON, or a number of too many digits, or too deep
+        except RecursionError:
+            return  # nothing that deep is a candidate, and to look on costs its depth at every bracket
+        except ValueError:  # not JSON, or a number of too many digits
             position = match.start() + 1
             continue
         position = end

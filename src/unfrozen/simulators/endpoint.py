@@ -127,7 +127,9 @@ def _choices(written: str) -> Iterator[Any]:
     while position >= 0:
         try:
             value, end = decoder.raw_decode(written, position)
-        except (ValueError, RecursionError):  # not JSON, or a number of too many digits, or too deep
+        except RecursionError:
+            return  # nothing that deep is an answer, and to look on costs its depth at every brace
+        except ValueError:  # not JSON, or a number of too many digits
             end = position + 1
         else:
             if "choice" in value:
