@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from endpoints import ask, spec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -225,6 +226,26 @@ def test_a_damaged_file_never_gives_a_wrong_answer(tmp_path: Path, caplog: pytes
         missed += any(answer is None for answer in answers)
     assert missed > 5
     assert "going on without it" in caplog.text
+
+
+@pytest.mark.parametrize("row", [zstandard.compress(b'{"choices": []}'), "a text", None])
+def test_a_damaged_row_is_asked_for_again(tmp_path: Path, row: bytes | str | None) -> None:
+    async def run(server: Upstream) -> Answer:
+        cache = ResponseCache(tmp_path / "answers.sqlite")
+        async with aclosing(Endpoint(spec(server.url), cache=cache)) as endpoint:
+            answer = await ask(endpoint)
+            cache.close()
+            return answer
+
+    async def both() -> None:
+        async with Upstream() as server:
+            first = await run(server)
+            with sqlite3.connect(tmp_path / "answers.sqlite") as db:
+                db.execute("UPDATE answers SET answer = ?", (b"" if row is None else row,))
+            assert (await run(server)).message == first.message
+            assert server.count == 2
+
+    asyncio.run(both())
 
 
 def test_a_disk_that_is_full_is_said_once_and_the_job_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

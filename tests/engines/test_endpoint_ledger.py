@@ -91,6 +91,8 @@ def test_a_dated_version_costs_what_its_model_costs_and_ones_own_table_comes_fir
     ("text", "says"),
     [
         ("[models", "not valid TOML"),
+        ("a = " + "[" * 10_000, "not valid TOML"),
+        ("a = " + "9" * 5000, "not valid TOML"),
         ('[models]\n"m" = { input = -1, output = 1 }', r"models\.m\.input"),
         ('[models]\n"m" = { input = 1, output = 1, reasoning = 1 }', r"models\.m\.reasoning"),
         ("", "models: Field required"),

@@ -52,7 +52,7 @@ class ResponseCache:
             if row is None:
                 return None
             return json.loads(zstandard.ZstdDecompressor().decompress(row[0]))
-        except (sqlite3.Error, zstandard.ZstdError, ValueError) as error:
+        except (sqlite3.Error, zstandard.ZstdError, ValueError, TypeError) as error:
             self._failed("read", error)
             return None
 

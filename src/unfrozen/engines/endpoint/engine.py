@@ -112,11 +112,10 @@ class Endpoint:
         if spec.token_ids:
             body["return_token_ids"] = True
         key = request_key(spec.base_url, spec.api, body) if self._cache is not None else b""
-        if self._cache is not None and (record := self._cache.get(key)) is not None:
-            answer = self._transport.read(record)
-            if not (spec.refuse_other_model and self._is_others(answer)):
-                self.ledger.hit(spec.model)
-                return replace(answer, hit=True)
+        kept = self._kept(key)
+        if kept is not None and not (spec.refuse_other_model and self._is_others(kept)):
+            self.ledger.hit(spec.model)
+            return replace(kept, hit=True)
         try:
             answer, record = await self._try(body, max_tokens)
         except Passing as error:
@@ -124,6 +123,17 @@ class Endpoint:
         if self._cache is not None and not answer.silent:
             self._cache.put(key, record)
         return answer
+
+    def _kept(self, key: bytes) -> Answer | None:
+        """The answer that the cache has; None where it has none, or one that is damaged."""
+        record = None if self._cache is None else self._cache.get(key)
+        if record is None:
+            return None
+        try:
+            return self._transport.read(record)
+        except ValueError:
+            self._note("the response cache holds answers that are none; they were asked for again")
+            return None
 
     def capabilities(self) -> Capabilities:
         """What is known of this model by now."""

@@ -57,7 +57,7 @@ class PriceTable:
         if own is None:
             return PriceTable(built_in.models, source)
         try:
-            table = _read(own.read_text(encoding="utf-8"), str(own))
+            table = _read(own.read_text(encoding="utf-8-sig"), str(own))
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"spend.prices: {own} cannot be read ({error})") from error
         return PriceTable({**built_in.models, **table.models}, f"{own.name} of {table.date}, then the {source}")
@@ -70,9 +70,10 @@ class PriceTable:
 def _read(text: str, name: str) -> _Table:
     try:
         data: dict[str, Any] = tomllib.loads(text)
-        return _Table.model_validate(data)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise UsageError(f"spend.prices: {name} is not valid TOML: {error}") from error
+    try:
+        return _Table.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
