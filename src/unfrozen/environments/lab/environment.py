@@ -7,6 +7,7 @@ well-formed one the user answers. The talk ends when the user accepts an appeal,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,7 +26,9 @@ from unfrozen.environments.lab.wordings import (
     WORDINGS,
 )
 from unfrozen.environments.protocol import Cue, Heard, Phrasing, Probe, RoleView
-from unfrozen.simulators.protocol import Speaker
+
+if TYPE_CHECKING:  # the room above
+    from unfrozen.simulators.protocol import Speaker
 
 
 class LabConfig(BaseModel):

@@ -6,6 +6,7 @@ They speak through the same protocol as a model and keep no state: what they nee
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from unfrozen.core.episodes import SpeakerInfo, Turn
 from unfrozen.core.errors import EpisodeError, UsageError
@@ -13,7 +14,9 @@ from unfrozen.core.messages import Message
 from unfrozen.core.seeds import derive_seed
 from unfrozen.environments.lab import language as lang
 from unfrozen.environments.lab.wordings import WORDINGS
-from unfrozen.simulators.protocol import Speaker, View
+
+if TYPE_CHECKING:  # the room above
+    from unfrozen.simulators.protocol import Speaker, View
 
 TRUTHFUL = 0.97
 """Chance that the scripted user hints at its own motive, and that it accepts what matches it."""
