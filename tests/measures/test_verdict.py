@@ -10,11 +10,11 @@ from simulated import observations, simulated
 
 from unfrozen.measures import plan
 from unfrozen.measures.drop import measure_drops
-from unfrozen.measures.observations import Table
+from unfrozen.measures.observations import Observation, Table
 from unfrozen.measures.permutation import shuffle, shuffled_labels
 from unfrozen.measures.plan import Design, enlarge, estimate_power
 from unfrozen.measures.rates import success_rate
-from unfrozen.measures.verdict import SMALL_MISSING, decide, diagnose
+from unfrozen.measures.verdict import SMALL_MISSING, CollapseVerdict, decide, diagnose
 
 DRAWS = 300
 
@@ -267,3 +267,24 @@ def test_a_held_out_simulator_of_a_training_family_is_pointed_out():
 def test_a_margin_that_is_no_share_is_refused(margin):
     with pytest.raises(ValueError, match="margin"):
         diagnose(observations(simulated(np.random.default_rng(0), 8, 1)), "agent", margin=margin)
+
+
+@pytest.mark.parametrize("baseline", [None, "base"])
+@pytest.mark.parametrize("margin", [0.05, 0.1, 0.3])
+def test_where_every_task_ends_alike_as_many_as_are_asked_for_are_enough(baseline: str | None, margin: float) -> None:
+    def verdict(tasks: int, available: int | None = None) -> CollapseVerdict:
+        played = [
+            Observation(agent, simulator, role, simulator, f"task-{n}", f"task-{n}", 0, 1.0)
+            for agent in ("agent", "base")
+            for simulator, role in (("own", "train"), ("other", "test"))
+            for n in range(tasks)
+        ]
+        return diagnose(played, "agent", baseline, margin=margin, tasks_available=available, draws=DRAWS).verdict
+
+    few = verdict(7)
+    assert few.word == "too few episodes"
+    assert few.more is not None
+    assert few.more.episodes == (few.more.tasks - 7) * (2 if baseline is None else 4)
+    assert verdict(few.more.tasks - 1).word == "too few episodes"
+    assert verdict(few.more.tasks).word == "no collapse detected"
+    assert verdict(7, available=few.more.tasks - 1).more is None

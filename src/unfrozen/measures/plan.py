@@ -19,7 +19,7 @@ from scipy import optimize, special, stats
 from unfrozen.core.errors import UsageError
 from unfrozen.core.seeds import generator
 from unfrozen.measures.drop import MIN_CLUSTERS, POWER, Components, measure_drops
-from unfrozen.measures.inference import LEVEL
+from unfrozen.measures.inference import LEVEL, Inference
 from unfrozen.measures.observations import Floats, Observation, tabulate
 
 MAX_TASKS = 20_000
@@ -231,6 +231,25 @@ def enlarge(
     repeats = np.arange(trials + 1, MAX_TRIALS + 1)
     at = first(np.full(len(repeats), most), repeats) if components.trial is not None else None
     return None if at is None else more(most, int(repeats[at]))
+
+
+def enlarge_alike(
+    found: Inference, components: Components, drop: float, arms: int, limit: float, tasks_available: int | None = None
+) -> More | None:
+    """`enlarge` where every task showed the same (`found.method` is "bound"): no variance says how many will do.
+
+    So many clusters that what unseen ones may do, at most `limit` each, leaves a mean below `drop` below it, and any
+    other above 0. None where there are not so many tasks or families; more trials show nothing new here.
+    """
+    mean = found.mean
+    share = (drop - mean) / (limit - mean) if mean < drop else mean / (limit + mean)
+    clusters = max(MIN_CLUSTERS, math.floor(math.log((1 - found.level) / 2) / math.log1p(-share)) + 1)
+    tasks = math.ceil(clusters * components.tasks / components.clusters)
+    most = MAX_TASKS if tasks_available is None else tasks_available
+    if tasks > most or clusters > (components.families or math.inf):
+        return None
+    trials = math.ceil(components.trials)
+    return More(tasks, trials, max(1, math.ceil((tasks * trials - components.tasks * components.trials) * arms)))
 
 
 def _refuse_impossible(rates: Rates, drop: float) -> None:

@@ -26,7 +26,7 @@ from unfrozen.measures.drop import Drops, measure_drops, worst_case
 from unfrozen.measures.inference import DRAWS, LEVEL
 from unfrozen.measures.intervals import Estimate
 from unfrozen.measures.observations import Observation, Table, tabulate
-from unfrozen.measures.plan import More, enlarge
+from unfrozen.measures.plan import More, enlarge, enlarge_alike
 from unfrozen.measures.rates import success_rate
 
 MARGIN = 0.10
@@ -193,8 +193,12 @@ def _judge(
     else:
         arms = len(judged.each) + len(table.with_role("train"))
         arms *= 1 if judged.baseline is None else 2
-        level = judged.pooled.inference.level
-        more = enlarge(judged.pooled.components, margin, arms, tasks_available, level)
+        pooled, components = judged.pooled.inference, judged.pooled.components
+        if pooled.method == "bound":
+            limit = 1.0 if judged.baseline is None else 2.0
+            more = enlarge_alike(pooled, components, margin, arms, limit, tasks_available)
+        else:
+            more = enlarge(components, margin, arms, tasks_available, pooled.level)
         grounds = wording.too_few(judged, margin, more)
     ending = "" if judged.baseline else f"; {wording.NO_BASELINE}"
     return CollapseVerdict(
