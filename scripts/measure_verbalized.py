@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=5, help="candidates asked for")
     parser.add_argument("--max-tokens", type=int, default=260, help="for a set of candidates")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("results/verbalized/verbalized.json"))
+    parser.add_argument("--out", type=Path, default=Path("runs/verbalized.json"))
     options = parser.parse_args()
     models = [asyncio.run(measure(name, options)) for name in options.model]
     settings = {key: getattr(options, key) for key in ("states", "replies", "k", "max_tokens")}
