@@ -220,6 +220,27 @@ def test_a_rejected_field_is_learned_once_and_named_in_the_log(
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ("This response_format type is unavailable now: json_schema is not supported", {}),
+        ("Invalid parameter: 'response_format' of type 'json_schema'", {"code": "unsupported_parameter"}),
+    ],
+)
+def test_a_server_that_holds_no_reply_to_a_form_stops_the_run_and_names_the_setting(
+    said: str, detail: dict[str, Any]
+) -> None:
+    async def run() -> None:
+        async with (
+            Upstream(lambda _: error(400, said, **detail)) as server,
+            aclosing(Endpoint(spec(server.url))) as endpoint,
+        ):
+            with pytest.raises(UsageError, match="take `constrained` away"):
+                await ask(endpoint)
+
+    asyncio.run(run())
+
+
 def test_requests_that_were_under_way_when_a_field_was_learned_are_repeated_without_it() -> None:
     async def run() -> int:
         rejects = rejecting("temperature", "temperature is not supported")

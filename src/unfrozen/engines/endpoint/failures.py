@@ -29,6 +29,7 @@ _NO_SUCH_MODEL = re.compile(r"\bmodel\b.*(not found|not exist|not a valid)|(inva
 
 _TOO_LONG = re.compile(r"(maximum|exceeds?|available)[^.]*\bcontext\b|prompt is too long", re.I)
 
+_FORM = re.compile(r"response_format|json_schema")
 _DROPPABLE = ("temperature", "seed", "logprobs", "return_token_ids")
 _LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _NOT_KNOWN = re.compile(
@@ -100,6 +101,8 @@ def refusal(
         way_out = f"{spec.section}.base_url has moved; give its new address"
     elif status == 402 or code == "insufficient_quota":
         way_out = "the account has nothing left to spend"
+    elif status in _MISSHAPEN and _FORM.search(said) and (code in _HOPELESS_CODES or _NOT_KNOWN.search(said)):
+        way_out = "it cannot hold a reply to a form: take `constrained` away from verbalized"
     elif code in _HOPELESS_CODES:
         way_out = f"check {spec.section}.model, max_tokens_key and extra_body"
     elif code == "context_length_exceeded" or (status in (*_MISSHAPEN, 413) and _TOO_LONG.search(said)):
