@@ -6,6 +6,7 @@ budget or space, 130 after Ctrl-C or SIGTERM.
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -369,5 +370,8 @@ def _terminated(number: int, frame: object) -> None:
 def main() -> None:
     """Entry point of the `unfrozen` command."""
     signal.signal(signal.SIGTERM, _terminated)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without a character costs that, not the result
     with _one_clear_line():
         app()

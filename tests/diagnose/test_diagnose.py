@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -295,6 +296,15 @@ def test_the_command_prints_success_with_each_simulator_and_exits_with_3_on_coll
     wrong = run("diagnose", str(file), "--set", "agent.callable=colours:gone", "--out", "runs/gone")
     assert wrong.returncode == 2
     assert "error: agent.callable: 'colours:gone' cannot be loaded: AttributeError" in wrong.stderr
+
+
+def test_a_terminal_that_knows_ascii_only_costs_characters_and_no_result(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"job": "diagnose"}')
+    command = [sys.executable, "-m", "unfrozen", "report", str(tmp_path)]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    shown = subprocess.run(command, env=ascii_only, capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0, shown.stderr
+    assert "? tasks" in shown.stdout
 
 
 def test_a_plan_says_what_a_drop_costs_in_episodes_and_refuses_what_is_no_pilot(tmp_path: Path) -> None:
