@@ -108,6 +108,7 @@ def test_an_end_before_the_matter_is_settled_is_early() -> None:
     assert "early_end" not in names(talk("We feed them.", "I see you take care of them.", "We do.", "Nice."))
     assert "early_end" in names(only_turn)
     assert "early_end" not in names(replace(only_turn, cut=True))
+    assert "early_end" not in names(replace(only_turn, won=True))
     assert "early_end" not in names(talk("Would you donate?", "Yes, a dollar.", "Thanks!"))
 
 

@@ -35,7 +35,7 @@ RULES: Mapping[str, str] = {
     "said before, or that speaks of its prompt, instructions or role",
     "early_end": "in a talk that no limit ended, the user's last turn says good-bye or stop and is one of its first "
     f"{EARLY_TURNS}, or answers a question of the agent's (other than whether there is anything else); or the talk "
-    "ends with the user's only turn",
+    "ends with the user's only turn and without success",
     "repetition": "a turn of which 80 % of the word triples stand in one earlier turn of the user's",
     "echo": "a turn of which 80 % of the word triples stand in one earlier turn of the agent's",
     "agrees_always": f"at least {AGREEING_TURNS} answers to the agent, {AGREEING_SHARE:.0%} of them beginning with "
@@ -140,7 +140,7 @@ def _early_end(talk: Talk, user: Sequence[int]) -> int | None:
     text = said[last][1]
     if talk.cut:
         return None
-    if len(user) == 1 and 0 < last == len(said) - 1:
+    if len(user) == 1 and not talk.won and 0 < last == len(said) - 1:
         return last
     if not patterns.GOODBYE.search(text):
         return None

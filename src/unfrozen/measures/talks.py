@@ -24,6 +24,8 @@ class Talk:
     """For each of `said` its place among all turns of the episode."""
     cut: bool = False
     """A limit of the environment ended the talk, and none of the parties did."""
+    won: bool = False
+    """The agent reached what it was after, so that nothing was left to say."""
 
     def turns(self, role: Role) -> list[str]:
         """What one party said, in order."""
@@ -45,6 +47,7 @@ def talk_of(episode: Episode) -> Talk:
         said=tuple(said for _, said in rows),
         places=tuple(place for place, _ in rows),
         cut=episode.outcome is not None and episode.outcome.truncated,
+        won=episode.outcome is not None and episode.outcome.success,
     )
 
 
