@@ -53,6 +53,7 @@ app.add_typer(measure, name="measure")
 ConfigFile = Annotated[Path, typer.Argument(help="TOML file; `unfrozen config` prints every key.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to (default: runs/NAME).")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override a key, as in --set train.steps=3. Repeatable.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many calls and tokens it will need, and stop.")]
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -95,10 +96,12 @@ def evaluate(
     agent: Annotated[
         list[str] | None, typer.Option("--agent", help="LABEL=RUN_OR_ADAPTER_FOLDER, or just a folder. Repeatable.")
     ] = None,
+    dry_run: DryRun = False,
     out: Out = None,
     set_: Set = None,
 ) -> None:
     """Measure agents against the panel, paired by task and seed."""
+    from unfrozen.jobs.dryrun import evaluation_dry_run
     from unfrozen.jobs.evaluate import evaluate as job
     from unfrozen.jobs.progress import watcher
     from unfrozen.report import print_summary
@@ -112,6 +115,10 @@ def evaluate(
                 f"--agent {text}: another agent is called {label!r}; give it a name of its own (LABEL=...)"
             )
         agents[label] = Path(folder)
+    if dry_run:
+        for line in evaluation_dry_run(_load(config, set_), len(agents)).lines():
+            _say(line)
+        return
     result = job(_load(config, set_), agents, out, watcher(ERR))
     print_summary(result.summary, OUT)
     _say(f"report: {result.path / 'report.html'}")
@@ -123,9 +130,7 @@ def diagnose(
     validation: Annotated[
         bool, typer.Option("--validation", help="Measure on the validation simulators: for choosing a checkpoint.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many calls and tokens it will need, and stop.")
-    ] = False,
+    dry_run: DryRun = False,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Play failed episodes again.")] = False,
     out: Out = None,
     set_: Set = None,

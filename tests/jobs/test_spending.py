@@ -20,6 +20,7 @@ from unfrozen.config import RunConfig, parse_config, to_toml, with_overrides
 from unfrozen.core.errors import ConfigError, ResumableError, RunDirectoryError
 from unfrozen.core.records import episode_from_json, episode_to_json, read_episodes
 from unfrozen.engines.endpoint import Ledger
+from unfrozen.jobs.dryrun import evaluation_dry_run
 from unfrozen.jobs.evaluate import evaluate
 from unfrozen.jobs.spending import open_spending, spent
 from unfrozen.modelconfig import ModelSettings, SpendSettings
@@ -59,6 +60,29 @@ def test_an_evaluation_says_what_it_cost(tmp_path: Path) -> None:
     assert summary == json.loads((tmp_path / "run" / "summary.json").read_text())
     assert "spend.jsonl" in files(tmp_path / "run")
     assert not {f for f in files(tmp_path / "run") if f.startswith("replies")}, "a complete job keeps no journal"
+
+
+def test_a_dry_run_of_an_evaluation_asks_nothing_and_bounds_what_will_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(to_toml(config("http://127.0.0.1:1/v1")))
+    with serving() as server:
+        expected = evaluation_dry_run(config(server.url))
+        assert server.count == 0
+        summary = evaluate(config(server.url), out=tmp_path / "run").summary
+    assert expected.episodes == len(list(read_episodes(tmp_path / "run" / "episodes" / "start.jsonl.zst"))) == 8
+    row, load = summary["spend"]["models"]["some-model"], expected.loads["mine"]
+    assert row["requests"] <= load.calls <= 4 * row["requests"]
+    assert row["prompt_tokens"] <= load.prompt_tokens
+    assert row["completion_tokens"] <= load.completion_tokens
+    shown = subprocess.run(
+        [sys.executable, "-m", "unfrozen", "evaluate", "run.toml", "--dry-run"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.stdout.splitlines()[0] == "8 episodes"
+    assert f"models.mine: at most {load.calls} calls" in shown.stdout
+    assert files(tmp_path) == {"run.toml", "run"}
 
 
 def test_a_job_without_endpoints_opens_nothing_and_has_no_spend(tmp_path: Path) -> None:
