@@ -152,7 +152,7 @@ def _facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     wall = number(summary.get("wall_seconds"))
     facts = [
         ("made", str(summary.get("created") or "")[:16].replace("T", " ")),
-        ("time", "" if wall is None else reading.duration(wall)),
+        ("time of all runs" if summary.get("job") == "compare" else "time", reading.duration(wall) if wall else ""),
         ("hardware", str(summary.get("hardware") or "")),
         ("unfrozen", str(summary.get("unfrozen") or "")),
     ]

@@ -38,7 +38,8 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     title = " · ".join(str(summary[key]) for key in ("job", "name", "environment") if summary.get(key))
     wall = reading.number(summary.get("wall_seconds"))
     if wall is not None:
-        title += f" · {reading.duration(wall)}"
+        # A comparison's time is that of its runs together, however many ran at once.
+        title += f" · {reading.duration(wall)}{' of runs' if summary.get('job') == 'compare' else ''}"
     console.print(Text(title, style="dim"))
     verdict = mapping(summary.get("verdict"))
     if verdict.get("sentence"):
