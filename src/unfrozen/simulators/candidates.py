@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from unfrozen.core.episodes import Candidate
+from unfrozen.core.jsontext import json_values
 from unfrozen.core.messages import ToolCall, whole_text
 
 _TEXT_KEYS = ("text", "reply", "response", "message", "content")
@@ -55,18 +56,11 @@ def tail(candidates: tuple[Candidate, ...], threshold: float) -> tuple[Candidate
 
 def _entries(written: str) -> Iterator[Any]:
     """Every JSON object in the text that has the shape of a candidate, outermost lists unpacked."""
-    decoder = json.JSONDecoder()
-    position = 0
-    while (match := re.compile(r"[\[{]").search(written, position)) is not None:
+    for value in json_values(written, "[{"):
         try:
-            value, end = decoder.raw_decode(written, match.start())
             found = list(_unpack(value))
         except RecursionError:
-            return  # nothing that deep is a candidate, and to look on costs its depth at every bracket
-        except ValueError:  # not JSON, or a number of too many digits
-            position = match.start() + 1
-            continue
-        position = end
+            return  # nothing that deep is a candidate
         yield from found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from unfrozen.core.episodes import SpeakerInfo, Turn
 from unfrozen.core.errors import EpisodeError
+from unfrozen.core.jsontext import json_values
 from unfrozen.core.messages import Message
 from unfrozen.core.seeds import derive_seed
 from unfrozen.engines.endpoint import Answer, Endpoint
@@ -122,19 +123,7 @@ def read_choice(written: str, options: Sequence[str]) -> str | None:
 
 def _choices(written: str) -> Iterator[Any]:
     """The value of "choice" in every JSON object that has one."""
-    decoder = json.JSONDecoder()
-    position = written.find("{")
-    while position >= 0:
-        try:
-            value, end = decoder.raw_decode(written, position)
-        except RecursionError:
-            return  # nothing that deep is an answer, and to look on costs its depth at every brace
-        except ValueError:  # not JSON, or a number of too many digits
-            end = position + 1
-        else:
-            if "choice" in value:
-                yield value["choice"]
-        position = written.find("{", end)
+    return (value["choice"] for value in json_values(written) if "choice" in value)
 
 
 def _request_messages(view: View) -> list[dict[str, Any]]:

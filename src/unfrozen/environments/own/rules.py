@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unfrozen.core.errors import EpisodeError, UsageError
+from unfrozen.core.jsontext import json_values
 from unfrozen.core.messages import Message, Role
 from unfrozen.core.seeds import derive_seed
 from unfrozen.environments.protocol import Ask
@@ -60,19 +61,9 @@ def read_verdict(written: str) -> Verdict | None:
 
 
 def _verdicts(written: str) -> Iterator[Verdict]:
-    decoder = json.JSONDecoder()
-    position = written.find("{")
-    while position >= 0:
-        try:
-            value, end = decoder.raw_decode(written, position)
-        except RecursionError:
-            return  # nothing that deep is an answer, and to look on costs its depth at every brace
-        except ValueError:  # not JSON, or a number of too many digits
-            end = position + 1
-        else:
-            if isinstance(value.get("success"), bool):
-                yield Verdict(value["success"], str(value.get("reason") or ""))
-        position = written.find("{", end)
+    for value in json_values(written):
+        if isinstance(value.get("success"), bool):
+            yield Verdict(value["success"], str(value.get("reason") or ""))
 
 
 async def by_function(function: SuccessFunction, name: str, task: Mapping[str, Any], talk: Sequence[Said]) -> Verdict:
