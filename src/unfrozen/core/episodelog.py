@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from unfrozen.core.episodes import Episode
 from unfrozen.core.errors import RunDirectoryError
-from unfrozen.core.files import disk_errors, write_atomically
+from unfrozen.core.files import disk_errors, whole_lines, write_atomically
 from unfrozen.core.records import episode_from_json, episode_to_json
 
 EPISODE_LOG = "episodes.jsonl"
@@ -51,10 +51,7 @@ class EpisodeLog:
         return dropped
 
     def _read(self) -> None:
-        with disk_errors(self.path, "read"):
-            data = self.path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+        for number, line in enumerate(whole_lines(self.path, mend=True), start=1):
             try:
                 self.episodes.append(episode_from_json(line))
             except ValidationError as error:
@@ -62,6 +59,3 @@ class EpisodeLog:
                     f"{self.path}, line {number}: not an episode record ({error.errors()[0]['msg']}); "
                     "put the file back as it was, or remove the run's folder to start again"
                 ) from error
-        if len(whole) < len(data):
-            with disk_errors(self.path), self.path.open("r+b") as file:
-                file.truncate(len(whole))

@@ -45,6 +45,17 @@ def disk_errors(path: Path, action: str = "write") -> Iterator[None]:
         raise RunDirectoryError(f"cannot {action} {path}: {error.strerror}") from error
 
 
+def whole_lines(path: Path, mend: bool = False) -> list[bytes]:
+    """The lines of a journal without a last one that was cut short; with `mend` that one is removed from the file."""
+    with disk_errors(path, "read"):
+        data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if mend and len(whole) < len(data):
+        with disk_errors(path):
+            os.truncate(path, len(whole))
+    return whole.split(b"\n")[:-1]
+
+
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file by way of a temporary one in the same folder, flushed to disk before the rename."""
     data = content.encode() if isinstance(content, str) else content

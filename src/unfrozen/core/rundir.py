@@ -30,7 +30,7 @@ import filelock
 from unfrozen.core.episodelog import EPISODE_LOG
 from unfrozen.core.episodes import Episode
 from unfrozen.core.errors import RunDirectoryError
-from unfrozen.core.files import disk_errors, write_atomically, write_json
+from unfrozen.core.files import disk_errors, whole_lines, write_atomically, write_json
 from unfrozen.core.records import write_episodes
 
 
@@ -179,10 +179,8 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     file = run / "metrics.jsonl"
     if not file.exists():
         return []
-    with disk_errors(file, "read"):
-        data = file.read_bytes()
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(whole_lines(file), start=1):
         try:
             row = json.loads(line)
             step = row["step"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import filelock
 from pydantic import TypeAdapter, ValidationError
 
 from unfrozen.core.errors import UsageError
-from unfrozen.core.files import disk_errors
+from unfrozen.core.files import disk_errors, whole_lines
 
 BOOK = "test-openings.jsonl"
 
@@ -102,10 +101,8 @@ def _read(book: Path) -> Sequence[Opening]:
     """The openings; a last line that was cut short (by a full disk) is removed from the file."""
     if not book.exists():
         return []
-    data = book.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
     found = []
-    for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
+    for number, line in enumerate(whole_lines(book, mend=True), start=1):
         try:
             found.append(_OPENING.validate_json(line))
         except ValidationError as error:
@@ -113,6 +110,4 @@ def _read(book: Path) -> Sequence[Opening]:
                 f"{book}, line {number}: not an opening ({error.errors()[0]['msg']}); put the file back as it was, or "
                 "remove it to forget what was opened"
             ) from error
-    if len(whole) < len(data):
-        os.truncate(book, len(whole))
     return found

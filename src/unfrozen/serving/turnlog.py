@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from unfrozen.core.episodes import SpeakerInfo, Turn
 from unfrozen.core.errors import UsageError
-from unfrozen.core.files import disk_errors
+from unfrozen.core.files import disk_errors, whole_lines
 from unfrozen.core.messages import Message
 
 _log = logging.getLogger("unfrozen.serve")
@@ -84,9 +84,7 @@ class TurnLog:
 
 def read_turns(path: Path) -> Iterator[LoggedTurn]:
     """The turns of a log; a last line that was cut short is left out. Raises UsageError that names the line."""
-    with disk_errors(path, "read"):
-        data = path.read_bytes()
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
             yield _LINE.validate_json(line)
         except ValidationError as error:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from unfrozen.core.errors import ConfigError, ResumableError, RunDirectoryError
-from unfrozen.core.files import disk_errors
+from unfrozen.core.files import disk_errors, whole_lines
 from unfrozen.engines.endpoint.answers import Usage
 from unfrozen.engines.endpoint.prices import PriceTable
 
@@ -266,7 +266,7 @@ class Ledger:
 
     def _replay(self, path: Path) -> None:
         """Count the lines of an earlier start. What was under way when it ended is unknown from now on."""
-        for number, text in enumerate(_whole_lines(path), start=1):
+        for number, text in enumerate(whole_lines(path, mend=True), start=1):
             try:
                 self._count(json.loads(text))
             except (ValueError, KeyError, TypeError) as error:
@@ -293,17 +293,6 @@ class Ledger:
             self._spend(line["hit"]).hits += 1
         else:
             self._spend(line["model"]).notes[line["note"]] = None
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a journal; a last one that was cut short is removed from the file."""
-    with disk_errors(path, "read"):
-        data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        with disk_errors(path):
-            os.truncate(path, whole)
-    return data[:whole].splitlines()
 
 
 def _plus(a: Usage, b: Usage) -> Usage:
