@@ -6,8 +6,8 @@ simulator is a single model, so what is measured is the way through, with sessio
 CPU seconds are those of the proxy's own process, so the load generator and the upstream do not count, and a busy
 machine changes the ratio little.
 
-    python -m venv /tmp/litellm && /tmp/litellm/bin/pip install 'litellm[proxy]'
-    python benchmarks/serve.py --litellm /tmp/litellm/bin/litellm --out benchmarks/results/serve.json
+    python -m venv VENV && VENV/bin/pip install 'litellm[proxy]'
+    python benchmarks/serve.py --litellm VENV/bin/litellm --out benchmarks/results/serve.json
 """
 
 from __future__ import annotations

@@ -270,17 +270,10 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
         """Every name that is used must be defined, and the method must have the parts that it needs."""
-        if self.agent.has_model:
-            named("agent.model", (self.agent.model,), self.models, "models")
-        for name, simulator in self.simulators.items():
-            if simulator.has_model:
-                named(f"simulators.{name}.model", (simulator.model,), self.models, "models")
+        check_speakers({"agent": self.agent} | {f"simulators.{n}": s for n, s in self.simulators.items()}, self.models)
         named("train.simulators", self.train.simulators, self.simulators, "simulators")
         named("panel.simulators", self.panel.simulators, self.simulators, "simulators")
         named("ensemble.simulators", self.ensemble.simulators, self.simulators, "simulators")
-        for key, speaker in (("agent", self.agent), *((f"simulators.{n}", s) for n, s in self.simulators.items())):
-            if speaker.adapter is not None and self.on_endpoint(speaker):
-                raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
         for method in dict.fromkeys((self.method, *self.compare.arms)):
             self._has_parts(method)
         return self
@@ -331,6 +324,15 @@ def named(key: str, names: tuple[str, ...], known: Mapping[str, Any], section: s
         if name not in known:
             have = ", ".join(sorted(known)) or "none"
             raise ValueError(f"{key} names {name!r}, which has no [{section}.{name}] section (there are: {have})")
+
+
+def check_speakers(speakers: Mapping[str, SpeakerSettings], models: Mapping[str, ModelSettings]) -> None:
+    """Raise ValueError where a speaker (by its key) names a model that is not there, or weights for an endpoint."""
+    for key, speaker in speakers.items():
+        if speaker.has_model:
+            named(f"{key}.model", (speaker.model,), models, "models")
+        if speaker.adapter is not None and speaker.on_endpoint(models):
+            raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
 
 
 def load_config(path: Path | str) -> RunConfig:

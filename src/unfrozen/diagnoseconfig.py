@@ -14,6 +14,7 @@ from unfrozen.config import (
     EnvironmentSection,
     RolloutSection,
     SpeakerSettings,
+    check_speakers,
     named,
     read_toml,
     validated,
@@ -152,11 +153,7 @@ class DiagnoseConfig(Settings):
         speakers: dict[str, SpeakerSettings] = {"agent": self.agent}
         speakers |= {} if self.baseline is None else {"baseline": self.baseline}
         speakers |= {f"simulators.{name}": settings for name, settings in self.simulators.items()}
-        for key, speaker in speakers.items():
-            if speaker.has_model:
-                named(f"{key}.model", (speaker.model,), self.models, "models")
-            if speaker.adapter is not None and speaker.on_endpoint(self.models):
-                raise ValueError(f"{key}.adapter: models.{speaker.model} is an endpoint, which has its own weights")
+        check_speakers(speakers, self.models)
         if self.checkpoints and (not self.agent.has_model or self.on_endpoint(self.agent)):
             raise ValueError("checkpoints are adapters of a local model, and no such model plays the agent")
         if taken := {"agent", "baseline", "do-nothing"} & self.checkpoints.keys():

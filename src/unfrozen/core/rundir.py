@@ -85,13 +85,13 @@ class RunDirectory:
             draft.mkdir(parents=True)
         return draft
 
-    def commit_state(self, step: int, state: Mapping[str, Any], keep: int = 1) -> None:
-        """Complete a step: write state.json, give the draft its final name, drop all but the last `keep`."""
+    def commit_state(self, step: int, state: Mapping[str, Any]) -> None:
+        """Complete a step: write state.json, give the draft its final name, drop the steps before it."""
         draft = self.path / "state" / f".draft-{step:06d}"
         write_json(draft / "state.json", state)
         with disk_errors(draft):
             draft.replace(self.state_of(step))
-        for old in sorted(self._complete_steps())[:-keep]:
+        for old in sorted(self._complete_steps())[:-1]:
             shutil.rmtree(self.state_of(old), ignore_errors=True)
 
     def read_state(self, step: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from unfrozen.core.errors import ResumableError, UsageError
 from unfrozen.core.keys import read_key
+from unfrozen.engines.endpoint.failures import retry_after
 
 Vectors = npt.NDArray[np.float32]
 
@@ -130,7 +131,8 @@ class EndpointEmbedder:
                         f"embeddings: {self.base_url} {said} for model {self.model!r}; check the key, the model and "
                         "the address (which often ends in /v1)"
                     ) from None
-                pause = _retry_after(error.headers.get("Retry-After"), pause)
+                asked = retry_after({"Retry-After": error.headers.get("Retry-After") or ""})
+                pause = pause if asked is None else min(asked, _LONGEST_PAUSE)
             except (OSError, http.client.HTTPException) as error:
                 said = f"it cannot be reached ({error})"
             if attempt < self.max_retries:
@@ -151,13 +153,6 @@ class EndpointEmbedder:
 def _spoken(texts: Sequence[str]) -> list[str]:
     """Silence as a full stop: an empty text has no vector, and many servers refuse it."""
     return [text if text.strip() else "." for text in texts]
-
-
-def _retry_after(header: str | None, otherwise: float) -> float:
-    try:
-        return min(max(float(header or ""), 0.0), _LONGEST_PAUSE)
-    except ValueError:
-        return otherwise
 
 
 def _unit(vectors: Vectors) -> Vectors:
